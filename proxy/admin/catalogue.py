@@ -1,7 +1,7 @@
-"""All metrics as a page about them needs them: what no scrape of a young proxy shows.
+"""A catalogue of all metrics, also of those that a scrape of a new proxy does not show yet.
 
-`docs/metrics.md` is made from it, and tests hold it against real scrapes: labels that are not here are a bug, and so
-are values that their pattern does not know, as a label without a bound fills Prometheus.
+`docs/metrics.md` is generated from it, and tests compare it with real scrapes. A label that is missing here is a bug.
+So is a value that does not match its label's pattern, because a label without a bound fills Prometheus.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric as it is scraped."""
+    """One metric, as a scrape has it."""
 
     name: str
-    """With prefix, and with `_total` where it is a counter."""
+    """Name with the prefix, and with `_total` if it is a counter."""
     kind: str
-    """Prometheus' type."""
+    """Type, as Prometheus names it."""
     labels: tuple[str, ...]
     text: str
 
     @property
     def unit(self) -> str:
-        """Return the unit of its values; a name without a unit counts things."""
+        """Return the unit of its values; a metric without a unit in its name counts things."""
         stem = self.name.removesuffix("_total").removesuffix("_limit")
         for ending, unit in (("_seconds", "seconds"), ("_bytes", "bytes"), ("_usd", "US dollars")):
             if stem.endswith(ending):
@@ -77,12 +77,12 @@ class Label:
     """The values of a label."""
 
     text: str
-    """The values, or what bounds them, in words."""
+    """Description of the values, or of their bound."""
     pattern: str
     """Pattern that all values match as a whole."""
 
     def allows(self, value: str) -> bool:
-        """Whether it is one of them."""
+        """True if the label may have this value."""
         return re.fullmatch(self.pattern, value) is not None
 
 
@@ -92,7 +92,7 @@ def _one_of(*values: str) -> Label:
 
 _RACK = r"[^\n]{0,255}"
 _TOPIC = r"(?s:.{1,249})"
-"""Clients may name what is no topic."""
+"""Pattern of a topic's name. Clients may send any name, also of a topic that does not exist."""
 LABELS = {
     "api": Label(
         "the [APIs](apis.md) that clients have used", "|".join(re.escape(api.name) for api in API_TABLE.values())
@@ -102,7 +102,9 @@ LABELS = {
         "[why a connection ended](operations.md#ends-of-connections): " + ", ".join(f"`{one}`" for one in EndCause),
         "|".join(EndCause),
     ),
-    "client_rack": Label("the racks of brokers, proxies and settings; `unknown` for what a client made up", _RACK),
+    "client_rack": Label(
+        "the racks of brokers, proxies and settings; `unknown` for a rack that a client made up", _RACK
+    ),
     "commit_interval_ms": Label(
         "`diskless.append.commit.interval.ms` when the request was answered; empty for APIs that wait for no segment",
         r"\d{0,18}",
@@ -139,7 +141,7 @@ LABELS = {
 
 
 def families() -> list[Family]:
-    """Every metric of the product's own, in the order of a scrape."""
+    """Return every metric of the product, in the order of a scrape."""
 
     async def collected() -> list[Metric]:
         settings = Settings.model_validate(_SETTINGS)

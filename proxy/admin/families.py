@@ -1,4 +1,4 @@
-"""Metric families under the product's prefix: one way to make each kind."""
+"""Metric families with the product's prefix: one function for each kind."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ COMMIT_INTERVAL = "commit_interval_ms"
 """Label of histograms whose bounds follow the commit interval."""
 
 Labelled = Iterable[tuple[tuple[str, ...], float]]
-"""Values of a family's labels, in their order, and the value itself."""
+"""Values of a family's labels in their order, each with the sample's value."""
 
 
 def counter(name: str, text: str, value: float) -> Metric:
-    """One without labels; the prefix is put before `name`, and `_total` behind it."""
+    """Return a counter without labels. The prefix is put before `name`, and `_total` after it."""
     return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    """One without labels; the prefix is put before `name`."""
+    """Return a gauge without labels. The prefix is put before `name`."""
     return GaugeMetricFamily(PREFIX + name, text, value=value)
 
 
 def labelled_counter(name: str, text: str, labels: Sequence[str], values: Labelled) -> Metric:
-    """One counter for each combination of labels, sorted by them."""
+    """Return one counter for each combination of labels, sorted by them."""
     family = CounterMetricFamily(PREFIX + name, text, labels=labels)
     for label_values, value in sorted(values):
         family.add_metric(list(label_values), value)
@@ -35,7 +35,7 @@ def labelled_counter(name: str, text: str, labels: Sequence[str], values: Labell
 
 
 def labelled_gauge(name: str, text: str, labels: Sequence[str], values: Labelled) -> Metric:
-    """One gauge for each combination of labels, in the order in which they come."""
+    """Return one gauge for each combination of labels, in the order of `values`."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
     for label_values, value in values:
         family.add_metric(list(label_values), value)
@@ -43,14 +43,14 @@ def labelled_gauge(name: str, text: str, labels: Sequence[str], values: Labelled
 
 
 def histogram(name: str, text: str, counted: Histogram) -> Metric:
-    """One without labels; its buckets are cumulated here."""
+    """Return a histogram without labels. This function cumulates its buckets."""
     return HistogramMetricFamily(PREFIX + name, text, buckets=buckets_of(counted), sum_value=counted.total)
 
 
 def labelled_histogram(
     name: str, text: str, labels: Sequence[str], counted: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> Metric:
-    """One histogram for each combination of labels, in the order in which they come."""
+    """Return one histogram for each combination of labels, in the order of `counted`."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for label_values, one in counted:
         family.add_metric(list(label_values), buckets_of(one), one.total)

@@ -46,7 +46,7 @@ _HEADERS = {
 
 
 class AdminServer:
-    """Serves one source."""
+    """Serves the admin port of one source."""
 
     def __init__(self, admin: Admin, source: AdminSource) -> None:
         self._admin = admin
@@ -90,33 +90,33 @@ class AdminServer:
             await self._runner.cleanup()
 
     async def _look(self) -> list[Figures]:
-        return [one.value for one in await self._source.tell(Question(Resource.FIGURES))]
+        return [one.value for one in await self._source.answers(Question(Resource.FIGURES))]
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse foreign names, take turns, and say in JSON what goes wrong under `/api`."""
+        """Reject foreign host names, take turns, and report errors under `/api` as JSON."""
         if request.path in _PROBES:
             return await handler(request)
         try:
             if not may_be_asked_for(request.headers.get("Host", ""), self._admin.host, self._admin.allowed_hosts):
                 raise Refused(
                     403,
-                    "the Host header is neither localhost nor a loopback address; ask by one of these, or name the "
-                    "host in admin.allowed_hosts",
+                    "the Host header is neither localhost nor a loopback address; use one of these, or add the host to "
+                    "admin.allowed_hosts",
                 )
             async with self._pace.turn(_line_of(request)):
                 return await handler(request)
         except Refused as error:
             return _failed(error.status, str(error))
         except Busy:
-            return _failed(503, "too many requests wait for this port; ask less often", {"Retry-After": "1"})
+            return _failed(503, "too many requests wait for this port; poll less often", {"Retry-After": "1"})
         except web.HTTPException as error:
             if not request.path.startswith("/api"):
                 raise
-            return _failed(error.status, f"{error.reason}; see docs/cli.md for what may be asked", error.headers)
+            return _failed(error.status, f"{error.reason}; see docs/cli.md for the paths", error.headers)
         except Exception as error:
             log.error("admin_request_failed", path=request.path[:100], exc_info=error, remedy="report it")
-            return _failed(500, "the answer could not be made; see the log, and report it")
+            return _failed(500, "internal error; see the log, and report it")
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

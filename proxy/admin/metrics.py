@@ -32,12 +32,12 @@ class ProxyCollector(Collector):
     """Reads the counters of one process."""
 
     def __init__(self, parts: Parts, ready: Callable[[], bool] = lambda: True) -> None:
-        """`ready`: whether clients are served."""
+        """`ready` returns True while clients are served."""
         self._parts = parts
         self._ready = ready
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics as they stand. Every family is there from the beginning, be it without a sample."""
+        """Yield all metrics. Every family is there from the beginning, even if it has no sample yet."""
         yield from self._requests()
         yield from self._records()
         yield from wal_metrics(self._parts)
@@ -64,15 +64,19 @@ class ProxyCollector(Collector):
         )
         yield labelled_counter(
             "throttled_seconds",
-            "For which clients of diskless topics were muted by the brokers' quotas.",
+            "Seconds for which clients of diskless topics were muted because of the brokers' quotas.",
             ["direction"],
             [((direction,), seconds) for direction, seconds in stats.throttled_seconds.items()],
         )
-        yield counter("protocol_errors", "Frames that can't be read.", stats.protocol_errors)
+        yield counter("protocol_errors", "Frames from clients that could not be parsed.", stats.protocol_errors)
         yield counter("tls_handshakes_failed", "TLS handshakes of clients that failed.", stats.tls_handshakes_failed)
         yield counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
         yield counter("connections_opened", "Client connections since the start.", stats.connections_opened)
-        yield counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
+        yield counter(
+            "connections_refused",
+            "Client connections that were closed because a limit was reached.",
+            stats.connections_refused,
+        )
         yield labelled_counter(
             "connections_cut_off",
             "Client connections that the proxy ended while they were in use.",
@@ -81,7 +85,7 @@ class ProxyCollector(Collector):
         )
         yield labelled_counter(
             "connections_ended",
-            "Client connections that have ended, by the first cause of their end.",
+            "Client connections that have ended, by the first cause.",
             ["cause"],
             [((cause,), count) for cause, count in stats.connections_ended.items()],
         )
@@ -94,7 +98,8 @@ class ProxyCollector(Collector):
         saved = saved_usd_so_far(parts.process.stats, settings.rack, len(racks), replication_factor, settings.prices)
         yield labelled_counter(
             "saved_usd",
-            "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
+            "US dollars that near reads save, and that diskless topics save compared with classic ones, by the "
+            "setting prices.",
             ["saving"],
             [((saving,), usd) for saving, usd in saved.items()],
         )
@@ -104,16 +109,16 @@ class ProxyCollector(Collector):
         rows = [(shard, size.rows) for shard, size in sizes]
         taken = [(shard, size.size_bytes) for shard, size in sizes]
         yield labelled_gauge("index_rows", "Batch coordinates in the coordinator.", ["shard"], rows)
-        yield labelled_gauge("index_bytes", "Memory of the store that they take.", ["shard"], taken)
+        yield labelled_gauge("index_bytes", "Memory of the store that the batch coordinates take.", ["shard"], taken)
         limit = self._parts.process.settings.redis.max_index_bytes
-        yield gauge("index_bytes_limit", "Of each shard; 0 for none.", limit)
+        yield gauge("index_bytes_limit", "Limit of each shard; 0 for no limit.", limit)
 
 
 def latency_metrics(stats: Stats) -> Iterator[Metric]:
-    """Return how long requests of clients took, as far as it depends on how long segments are filled."""
+    """Yield the latencies of clients' requests that depend on how long a segment is filled."""
     yield labelled_histogram(
         "api_seconds",
-        "Requests of clients, from their frame until their answer was handed over, all APIs.",
+        "Time from a client's request until its answer was sent, by API.",
         ["api", COMMIT_INTERVAL],
         [
             one
@@ -122,7 +127,7 @@ def latency_metrics(stats: Stats) -> Iterator[Metric]:
         ],
     )
     produces, fetches = by_interval((), stats.produce_seconds), by_interval((), stats.fetch_seconds)
-    text = "Produce with diskless topics, until its answer."
+    text = "Time from a Produce with diskless topics until its answer."
     yield labelled_histogram("produce_seconds", text, [COMMIT_INTERVAL], produces)
-    text = "Fetch with diskless topics, until its answer."
+    text = "Time from a Fetch with diskless topics until its answer."
     yield labelled_histogram("fetch_seconds", text, [COMMIT_INTERVAL], fetches)

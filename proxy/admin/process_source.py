@@ -1,4 +1,4 @@
-"""What one process tells of itself: whether it is ready, and its metrics."""
+"""The report of one process about itself: whether it is ready, and its metrics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
-from proxy.admin.api.question import Question, Told
-from proxy.admin.api.tell import tell
+from proxy.admin.api.collect import collect
+from proxy.admin.api.question import ProcessAnswer, Question
 from proxy.admin.metrics import ProxyCollector
 from proxy.config import Settings
 from proxy.coordinator.fence import REMEDY
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with what holds for any process: `process_*` and `python_*`."""
+    """Return a registry with the metrics that any process has: `process_*` and `python_*`."""
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
@@ -31,8 +31,8 @@ def process_registry() -> CollectorRegistry:
 class ProcessSource:
     """`source.AdminSource` for one process.
 
-    `why_not_ready` gives the reason for a 503 of `/readyz`, or None, `why_not_serving` that of `/servez`; `stop` begins
-    a drain.
+    `why_not_ready` returns the reason for a 503 of `/readyz`, or None. `why_not_serving` does the same for `/servez`.
+    `stop` begins a drain.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class ProcessSource:
 
     @property
     def settings(self) -> Settings:
-        """Those of the proxy."""
+        """Settings of the proxy."""
         return self._parts.process.settings
 
     async def why_not_ready(self) -> str | None:
-        """What keeps clients from being served; None where all is well."""
+        """Return why clients are not served; None if they are."""
         return self._why_not_ready()
 
     async def why_not_serving(self) -> str | None:
-        """What keeps clients from being let in at all; None from the start's end until a drain."""
+        """Return why no clients are accepted at all; None between the end of the start and a drain."""
         return self._why_not_serving()
 
     async def remark(self) -> str | None:
@@ -82,27 +82,27 @@ class ProcessSource:
         return f"coordinator: {len(fenced)} of {shards} shards fenced ({shard}: {why}); {REMEDY}"
 
     async def metrics(self) -> bytes:
-        """The metrics page."""
+        """Return the metrics page."""
         return generate_latest(self._registry)
 
-    async def tell(self, question: Question) -> list[Told]:
-        """What this process says."""
-        return [Told(None, await tell(self._parts, question))]
+    async def answers(self, question: Question) -> list[ProcessAnswer]:
+        """Return the answer of this process."""
+        return [ProcessAnswer(None, await collect(self._parts, question))]
 
     def drain(self) -> None:
-        """Begin a drain; once."""
+        """Begin a drain; a second call changes nothing."""
         if not self._stopping:
             self._stopping = True
             self._stop()
 
     async def set_log_level(self, level: str) -> None:
-        """Write lines of that level and above from now on."""
+        """Log lines of that level and above from now on."""
         set_log_level(level)
 
     def own_metrics(self) -> list[Metric]:
-        """The metrics of the proxy, without those of the process."""
+        """Return the metrics of the proxy, without those of the process."""
         return list(self._collector.collect())
 
     def process_metrics(self) -> list[Metric]:
-        """The metrics of the process."""
+        """Return the metrics of the process."""
         return list(self._process.collect())

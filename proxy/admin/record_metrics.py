@@ -1,7 +1,7 @@
 """Record bytes under Prometheus names: between which racks, of which topics, what they cost, and what near reads save.
 
-Records go from the client's rack through the proxy's to the one that serves them, or back: each border between two
-known racks on this way is crossed, and paid for, once.
+Records go from the client's rack through the proxy's rack to the rack that serves them, or back. Each border between
+two known racks on this way is crossed once, and paid for once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIRECTIONS = ("produce", "fetch")
 
 
 def record_metrics(stats: Stats, own_rack: str, prices: Prices) -> Iterator[Metric]:
-    """All of them; `own_rack` is the proxy's."""
+    """Yield all metrics of records; `own_rack` is the proxy's rack."""
     moved: defaultdict[tuple[str, ...], int] = defaultdict(int)
     topic_moved: defaultdict[tuple[str, ...], int] = defaultdict(int)
     crossed = {(kind, direction, own_rack, own_rack): 0 for kind in _KINDS for direction in _DIRECTIONS}
@@ -44,19 +44,22 @@ def record_metrics(stats: Stats, own_rack: str, prices: Prices) -> Iterator[Metr
     racks_labels, topic_labels = ["kind", "direction", "client_rack", "serving_rack"], ["kind", "direction", "topic"]
     yield labelled_counter("record_bytes", "Bytes of records produced and fetched.", racks_labels, moved.items())
     yield labelled_counter(
-        "cross_rack_bytes", "Bytes of records, for each time that they cross racks.", racks_labels, crossed.items()
+        "cross_rack_bytes",
+        "Bytes of records that crossed racks; a byte counts once for each border.",
+        racks_labels,
+        crossed.items(),
     )
     yield labelled_counter("topic_record_bytes", "Bytes of records by topic.", topic_labels, topic_moved.items())
     yield labelled_counter(
         "topic_cross_rack_bytes",
-        "Bytes of records by topic, for each time that they cross racks.",
+        "Bytes of records that crossed racks, by topic; a byte counts once for each border.",
         topic_labels,
         topic_crossed.items(),
     )
     per_byte = prices.cross_rack_usd_per_gb / GIGABYTE
     yield labelled_counter(
         "cross_rack_cost_usd",
-        "What records that cross racks cost, by the setting prices.",
+        "US dollars that records crossing racks cost, by the setting prices.",
         racks_labels,
         [(racks, stats.ledger.total(f"crossed {racks}", size, per_byte)) for racks, size in crossed.items()],
     )
@@ -70,7 +73,7 @@ def storage_cost(ledger: Ledger, puts: int, gets: int, prices: Prices) -> Metric
         ("get",): ledger.total("get", gets, prices.get_usd_per_thousand / 1000),
     }
     return labelled_counter(
-        "storage_cost_usd", "What PUTs and GETs cost, by the setting prices.", ["operation"], usd.items()
+        "storage_cost_usd", "US dollars that PUTs and GETs cost, by the setting prices.", ["operation"], usd.items()
     )
 
 
@@ -85,15 +88,15 @@ def _near_reads(stats: Stats, prices: Prices) -> Iterator[Metric]:
     )
     yield labelled_counter(
         "near_read_saved_usd",
-        "What reads from replicas in the proxy's rack saved, by the setting prices.",
+        "US dollars that reads from replicas in the proxy's rack saved, by the setting prices.",
         [],
         [((), near_read_saved_usd(stats, prices))],
     )
-    partitions = "partitions that were to be read from a near replica and were read from their leader"
+    partitions = "partitions that had to be read from their leader instead of a near replica"
     for name, text, counts in (
         ("leader_reads", f"Reads of {partitions}.", stats.leader_reads),
         ("leader_read_bytes", f"Bytes of records of {partitions}.", stats.leader_read_bytes),
     ):
-        # Each reason from the beginning: a series that begins with its first event has no rate then.
+        # Each reason has a series from the beginning: a series that begins with its first event has no rate for it.
         by_reason = [((reason.value,), counts.get(reason, 0)) for reason in LeaderReason]
         yield labelled_counter(name, text, ["reason"], by_reason)

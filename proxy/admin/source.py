@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from proxy.admin.api.question import Question, Told
+from proxy.admin.api.question import ProcessAnswer, Question
 from proxy.config import Settings
 
 
@@ -16,18 +16,18 @@ class AdminSource(Protocol):
         """Settings of the proxy."""
 
     async def why_not_ready(self) -> str | None:
-        """Return what keeps clients from being served; None if nothing does."""
+        """Return why clients are not served; None if they are."""
 
     async def why_not_serving(self) -> str | None:
-        """Return what keeps all clients out; None if those of classic topics are served."""
+        """Return why no client is accepted; None if clients of classic topics are served."""
 
     async def remark(self) -> str | None:
-        """Return what an operator should look at although clients are served; None if there is nothing."""
+        """Return a problem that an operator should look at although clients are served; None if there is none."""
 
     async def metrics(self) -> bytes:
         """Return the metrics page, in Prometheus' text format 0.0.4."""
 
-    async def tell(self, question: Question) -> list[Told]:
+    async def answers(self, question: Question) -> list[ProcessAnswer]:
         """Return the answers of the processes that serve clients; a process that does not answer is left out."""
 
     def drain(self) -> None:

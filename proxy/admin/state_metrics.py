@@ -25,17 +25,17 @@ _KIO_VERSION = metadata.version("kio")
 
 
 class Buffer(NamedTuple):
-    """Memory that is held for a while, and the most that may be."""
+    """Memory that is held for a while, and its limit."""
 
     name: str
     used_bytes: int
     limit_bytes: int
     setting: str
-    """Setting that sets the limit."""
+    """Setting of the limit."""
 
 
 def buffers(parts: Parts) -> list[Buffer]:
-    """All that have a limit of bytes. Caches are full as a rule; the others are not."""
+    """Return all buffers with a limit in bytes. Caches are usually full; the others are not."""
     memory, unread, near = parts.process.memory, parts.clients.unread, parts.replicas.replica_memory
     cache, cold, settings = parts.diskless.cache, parts.diskless.cold_cache, parts.process.settings
     return [
@@ -67,7 +67,7 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
     yield counter("log_lines_lost", "Log lines that could not be written, as on a full disk.", lost_lines())
     yield labelled_gauge(
         "certificate_expiry_seconds",
-        "Until a certificate of the proxy's, or one that it rests on, ends; below 0 when it has.",
+        "Seconds until a certificate of the proxy, or of its chain, expires; below 0 after that.",
         ["settings"],
         [
             ((one.name,), expires.timestamp() - wall_clock_ms() / 1000)
@@ -76,39 +76,55 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
         ],
     )
     lag = parts.process.stats.loop_lag_seconds
-    yield histogram("event_loop_lag_seconds", "How much later than due the event loop wakes a waiting task.", lag)
+    yield histogram("event_loop_lag_seconds", "Delay with which the event loop wakes a waiting task.", lag)
     yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
     yield gauge("connections", "Open client connections.", len(parts.clients.connections))
     underway = sum(connection.requests_underway for connection in parts.clients.connections.all())
-    yield gauge("requests_underway", "Requests of clients whose answers are due.", underway)
+    yield gauge("requests_underway", "Requests of clients that are not answered yet.", underway)
     held = buffers(parts)
     used = [((one.name,), one.used_bytes) for one in held]
     limits = [((one.name,), one.limit_bytes) for one in held]
-    yield labelled_gauge("buffer_bytes", "What is held in memory, by what for.", ["buffer"], used)
-    yield labelled_gauge("buffer_bytes_limit", "The most that may be.", ["buffer"], limits)
+    yield labelled_gauge("buffer_bytes", "Bytes held in memory, by buffer.", ["buffer"], used)
+    yield labelled_gauge(
+        "buffer_bytes_limit", "Limit of the bytes that are held in memory, by buffer.", ["buffer"], limits
+    )
     yield gauge("held_request_bytes", "Requests and unread answers held in memory.", parts.process.memory.used_bytes)
-    yield gauge("held_request_bytes_limit", "Their limit.", parts.process.memory.limit_bytes)
-    yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", parts.diskless.wal.buffered_bytes)
-    yield gauge("wal_segments_underway", "Segments uploading or committing.", parts.diskless.wal.segments_underway)
-    yield gauge("intake_batches", "Being looked into, or waiting behind such.", parts.diskless.intake.waiting_batches)
-    yield gauge("held_batches", "Out of order, waiting for what comes between.", parts.diskless.wal.holds.held_batches)
-    yield gauge("cache_bytes", "In the rack-local cache.", parts.diskless.cache.used_bytes)
-    yield gauge("cold_cache_bytes", "In the cache of old records.", parts.diskless.cold_cache.used_bytes)
-    yield gauge("replica_connections", "To near replicas, open or being made.", len(parts.replicas.replica_connections))
+    yield gauge("held_request_bytes_limit", "Limit of held_request_bytes.", parts.process.memory.limit_bytes)
+    yield gauge("wal_buffer_bytes", "Bytes in the WAL segment that is being filled.", parts.diskless.wal.buffered_bytes)
+    yield gauge(
+        "wal_segments_underway",
+        "WAL segments that are being uploaded or committed.",
+        parts.diskless.wal.segments_underway,
+    )
+    yield gauge(
+        "intake_batches",
+        "Batches that are being checked, or that wait for such a check.",
+        parts.diskless.intake.waiting_batches,
+    )
+    yield gauge(
+        "held_batches",
+        "Batches out of order that wait for the batches before them.",
+        parts.diskless.wal.holds.held_batches,
+    )
+    yield gauge("cache_bytes", "Bytes in the rack-local cache.", parts.diskless.cache.used_bytes)
+    yield gauge("cold_cache_bytes", "Bytes in the cache of old records.", parts.diskless.cold_cache.used_bytes)
+    yield gauge(
+        "replica_connections", "Connections to near replicas, open or opening.", len(parts.replicas.replica_connections)
+    )
     yield gauge(
         "replica_answer_bytes", "Answers of near replicas held in memory.", parts.replicas.replica_memory.used_bytes
     )
 
 
 def state_metrics(parts: Parts) -> Iterator[Metric]:
-    """Yield this process's view of the outside."""
+    """Yield this process's view of the brokers, the fleet and the coordinator."""
     yield gauge("replica_topics", "Classic topics whose replicas are known.", len(parts.replicas.replicas))
     yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(parts.replicas.shunned.brokers))
     yield gauge("diskless_topics", "Topics in the registry.", len(parts.topics.topics.all()))
     yield gauge("registry_version", "Version of the registry that is loaded.", parts.topics.topics.version)
-    fenced = "Shards of the coordinator that are refused, as the store has lost writes of theirs."
+    fenced = "Shards of the coordinator that are fenced, because the store has lost some of their writes."
     yield gauge("fenced_shards", fenced, len(parts.stores.coordinator.fence.fenced))
-    paused = "1 while this proxy keeps house and may not delete what is due; its log says why."
+    paused = "1 while this proxy does the housekeeping and may not delete objects; its log says why."
     yield gauge("housekeeping_paused", paused, float(parts.housekeeping.housekeeper.is_paused))
     yield gauge(
         "store_unfit",
@@ -117,7 +133,8 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
     )
     yield labelled_gauge(
         "stray_records",
-        "Records in placeholder topics' logs, produced past the proxies; reported by the proxy that keeps house.",
+        "Records in the logs of placeholder topics, which were not produced through the proxies; reported by "
+        "the proxy that does the housekeeping.",
         ["topic"],
         [
             ((topic,), count)
@@ -128,13 +145,13 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
     racks = [record.rack for record in parts.routing.fleet.records.values() if record.serving]
     yield labelled_gauge(
         "fleet_proxies",
-        "Live proxies that clients learn of.",
+        "Live proxies whose addresses clients get.",
         ["rack"],
         [((rack,), racks.count(rack)) for rack in sorted(set(racks))],
     )
     yield gauge("brokers", "Live brokers.", len(parts.brokers.cluster.view.brokers))
     ports = parts.brokers.broker_ports
-    dark = "Live brokers that clients do not learn of, because their port cannot be bound here."
+    dark = "Live brokers whose addresses clients do not get, because their port cannot be bound here."
     yield gauge("brokers_without_port", dark, len(ports.without_port))
     unlisted = "Live brokers that joined outside of broker_node_ids; their port was bound while the proxy ran."
     yield gauge("brokers_unlisted", unlisted, len(ports.unlisted))
@@ -152,16 +169,18 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
 def _under_replicated(parts: Parts) -> Iterator[Metric]:
     """Yield topics that were created while brokers were missing; reported by the proxy that completes them."""
     left = parts.creation.replication_keeper.completion.left
-    yield gauge("under_replicated_topics", "Topics that still lack replicas they are to get.", left.topics)
+    yield gauge(
+        "under_replicated_topics", "Topics that still lack some of the replicas that were requested.", left.topics
+    )
     yield gauge("under_replicated_partitions", "Partitions that still lack replicas.", left.partitions)
     age_s = 0.0
     if left.oldest_since_ms is not None:
         age_s = max(0.0, (wall_clock_ms() - left.oldest_since_ms) / 1000)
-    yield gauge("under_replicated_oldest_seconds", "For how long the oldest of them has lacked them.", age_s)
+    yield gauge("under_replicated_oldest_seconds", "Seconds since the oldest of these topics was created.", age_s)
 
 
 def named_topics(counts: Mapping[str, int]) -> dict[str, int]:
-    """The topics with the most, MAX_TOPICS_NAMED of them; the others' sum as one."""
+    """Return the MAX_TOPICS_NAMED topics with the most records by name, and the sum of the others as one."""
     most = sorted(counts, key=lambda topic: (-counts[topic], topic))
     named = {topic: counts[topic] for topic in sorted(most[:MAX_TOPICS_NAMED])}
     if rest := sum(counts[topic] for topic in most[MAX_TOPICS_NAMED:]):

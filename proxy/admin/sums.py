@@ -1,4 +1,4 @@
-"""The metrics of several workers as those of one proxy."""
+"""The metrics of several workers, summed up as those of one proxy."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_index_bytes": max,
     "diskless_proxy_index_bytes_limit": max,
 }
-"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
-TOLD_BY_PARENT = frozenset({"diskless_proxy_ready"})
+"""Gauges of outside state that every worker sees: the page shows the value of the worker that is furthest behind."""
+REPORTED_BY_PARENT = frozenset({"diskless_proxy_ready"})
 """Gauges that the parent reports itself, for all workers together, also for silent ones."""
 ADDED_UP = frozenset(
     f"diskless_proxy_{name}"
@@ -61,7 +61,7 @@ ADDED_UP = frozenset(
         "cold_cache_bytes",
     )
 )
-"""Gauges of what each worker has."""
+"""Gauges that are sums over the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,16 @@ class WorkerMetrics:
     process: list[Metric]
 
 
-def metrics_page(told: Iterable[WorkerMetrics], *, ready: bool, running: int, restarts: int) -> bytes:
-    """The metrics page: sums over the workers; metrics of a process for each, with the label `worker`.
+def metrics_page(workers: Iterable[WorkerMetrics], *, ready: bool, running: int, restarts: int) -> bytes:
+    """Return the metrics page: sums over the workers, and the metrics of each process with the label `worker`.
 
-    `ready`: as /readyz says; `running`: workers that run now; `restarts`: how often one had to be started again.
+    `ready`: the answer of /readyz; `running`: number of workers that run now; `restarts`: number of restarts of
+    workers.
     """
-    told = list(told)
+    workers = list(workers)
     registry = CollectorRegistry()
-    registry.register(_Collected([ready_metric(ready=ready), *summed([_without_told(one.own) for one in told])]))
-    registry.register(_Collected(_side_by_side({one.worker: one.process for one in told})))
+    registry.register(_Collected([ready_metric(ready=ready), *summed([_without_parents(one.own) for one in workers])]))
+    registry.register(_Collected(_side_by_side({one.worker: one.process for one in workers})))
     registry.register(_Collected(worker_metrics(running=running, restarts=restarts)))
     return generate_latest(registry)
 
@@ -94,8 +95,8 @@ def worker_metrics(*, running: int, restarts: int) -> list[Metric]:
     ]
 
 
-def _without_told(metrics: list[Metric]) -> list[Metric]:
-    return [metric for metric in metrics if metric.name not in TOLD_BY_PARENT]
+def _without_parents(metrics: list[Metric]) -> list[Metric]:
+    return [metric for metric in metrics if metric.name not in REPORTED_BY_PARENT]
 
 
 class _Collected(Collector):
@@ -107,7 +108,10 @@ class _Collected(Collector):
 
 
 def summed(pages: Iterable[list[Metric]]) -> list[Metric]:
-    """Pages of several workers as one: counters and histograms added up by their labels, gauges as each is."""
+    """Return the pages of several workers as one.
+
+    Counters and histograms are added up by their labels; for gauges see `SEEN_BY_ALL` and `ADDED_UP`.
+    """
     metrics: dict[str, Metric] = {}
     values: dict[str, dict[tuple[Any, ...], float]] = {}
     for page in pages:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def wal_metrics(parts: Parts) -> Iterator[Metric]:
-    """All of them."""
+    """Yield all metrics of WAL segments, object storage, caches and the coordinator."""
     yield from _writes(parts)
     yield from _reads(parts)
     yield from _rollups(parts)
     coordinator = parts.stores.coordinator
     yield labelled_counter(
         "coordination_bytes",
-        "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
+        "Payload from and to the coordinator's store; for diskless topics, only this payload crosses racks.",
         ["direction"],
         [(("sent",), coordinator.bytes_sent), (("received",), coordinator.bytes_received)],
     )
@@ -33,45 +33,56 @@ def wal_metrics(parts: Parts) -> Iterator[Metric]:
 
 def _writes(parts: Parts) -> Iterator[Metric]:
     stats = parts.process.stats
-    yield counter("uploads", "WAL segments that object storage has taken.", stats.upload_seconds.count)
-    yield counter("upload_bytes", "Bytes of them.", stats.segment_bytes.total)
+    yield counter("uploads", "WAL segments that were uploaded.", stats.upload_seconds.count)
+    yield counter("upload_bytes", "Bytes of uploaded WAL segments.", stats.segment_bytes.total)
     yield counter("upload_failures", "Uploads that failed.", stats.upload_failures)
-    yield histogram("upload_seconds", "Upload of a WAL segment.", stats.upload_seconds)
+    yield histogram("upload_seconds", "Time to upload a WAL segment.", stats.upload_seconds)
     yield histogram("segment_bytes", "Size of uploaded WAL segments.", stats.segment_bytes)
     yield counter("commits", "WAL segments that the coordinator has committed.", stats.commit_seconds.count)
     yield counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
-    yield histogram("commit_seconds", "Commit of a WAL segment.", stats.commit_seconds)
+    yield histogram("commit_seconds", "Time to commit a WAL segment.", stats.commit_seconds)
     yield counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
-    yield counter("index_full_batches", "Batches refused: their shard's index is full.", stats.index_full_batches)
+    yield counter(
+        "index_full_batches",
+        "Batches that were rejected because their shard's index is full.",
+        stats.index_full_batches,
+    )
     yield counter(
         "refused_unseen_batches",
-        "Batches refused, to be produced again: their shard is fenced, or their segment came too late to be committed.",
+        "Batches that were rejected and have to be produced again: their shard is fenced, or their segment was "
+        "uploaded too late.",
         stats.refused_unseen_batches,
     )
-    yield counter("segments_deleted", "WAL segments that nothing needed any more.", stats.segments_deleted)
+    yield counter(
+        "segments_deleted",
+        "WAL segments that were deleted, because no batch in them is needed any more.",
+        stats.segments_deleted,
+    )
 
 
 def _reads(parts: Parts) -> Iterator[Metric]:
     stats, cache, cold = parts.process.stats, parts.diskless.cache, parts.diskless.cold_cache
     gets = cache.get_count + cold.get_count
     yield counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
-    yield counter("cache_misses", "Rows not found in it.", cache.misses)
-    yield counter("cache_evictions", "Blocks that left it for room.", cache.evictions)
+    yield counter("cache_misses", "Rows not found in the rack-local cache.", cache.misses)
+    yield counter("cache_evictions", "Blocks that were evicted from the rack-local cache.", cache.evictions)
     yield counter("cold_cache_hits", "Rows found in the cache of old records.", cold.hits)
-    yield counter("cold_cache_misses", "Rows not found in it.", cold.misses)
+    yield counter("cold_cache_misses", "Rows not found in the cache of old records.", cold.misses)
     yield counter("storage_gets", "GETs of records.", gets)
-    yield counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read + cold.bytes_read)
-    yield counter("cold_storage_gets", "Those of them that were for old records.", cold.get_count)
-    yield counter("cold_storage_bytes_read", "Bytes they brought.", cold.bytes_read)
-    yield histogram("storage_get_seconds", "GETs of object storage, whatever for.", stats.storage_get_seconds)
+    yield counter("storage_bytes_read", "Bytes that GETs of records returned.", cache.bytes_read + cold.bytes_read)
+    yield counter("cold_storage_gets", "GETs of old records.", cold.get_count)
+    yield counter("cold_storage_bytes_read", "Bytes that GETs of old records returned.", cold.bytes_read)
+    yield histogram(
+        "storage_get_seconds", "Time of a GET from object storage, for any purpose.", stats.storage_get_seconds
+    )
     yield histogram(
         "fetch_storage_gets",
-        "GETs that a Fetch with diskless topics caused; what is cached or being read already takes none.",
+        "GETs that a Fetch with diskless topics caused. Records that are cached, or already being read, need none.",
         stats.fetch_storage_gets,
     )
     yield labelled_counter(
         "storage_errors",
-        "Operations of object storage that failed, after their retries; a missing object is no failure.",
+        "Operations of object storage that failed after all retries; a missing object is not a failure.",
         ["operation"],
         [((operation,), count) for operation, count in stats.storage_errors.items()],
     )
@@ -81,6 +92,8 @@ def _reads(parts: Parts) -> Iterator[Metric]:
 
 def _rollups(parts: Parts) -> Iterator[Metric]:
     rollups = parts.accounting.rollups
-    yield counter("rollups_written", "Rollups of the traffic that object storage has.", rollups.written)
-    yield counter("rollups_dropped", "Rollups given up, as too many waited for it.", rollups.dropped)
-    yield gauge("rollups_waiting", "Rollups in memory that object storage has not taken yet.", rollups.waiting)
+    yield counter("rollups_written", "Rollups of the traffic that were written to object storage.", rollups.written)
+    yield counter(
+        "rollups_dropped", "Rollups that were dropped because too many waited to be written.", rollups.dropped
+    )
+    yield gauge("rollups_waiting", "Rollups in memory that are not written to object storage yet.", rollups.waiting)

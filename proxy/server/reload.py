@@ -1,8 +1,8 @@
-"""SIGHUP: the settings file is read again, and what may change while clients are served is changed.
+"""Reload of the settings file on SIGHUP: settings that may change while clients are served take effect.
 
-Which settings may, the model says (`proxy.config.section.Reloadable`). All of a file's reloadable settings change, or
-none does: a file that can't be used leaves everything as it was. Parts that read a setting at each use need no word of
-it; those that keep one by themselves are told by `proxy/assembly/reload_parts.py`.
+The model says which settings may change (`proxy.config.section.Reloadable`). Either all of a file's reloadable settings
+change, or none does: an unusable file leaves everything as it was. Parts that read a setting at each use need no
+notice. `take_settings()` in `proxy/assembly/` passes the new value to parts that keep a copy.
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ class ReloadOutcome:
     """The result of one reload: names of settings as the file writes them, never values."""
 
     applied: tuple[str, ...] = ()
-    """Changed, and in force."""
+    """Settings that have changed and are in force."""
     needs_restart: tuple[str, ...] = ()
-    """Other in the file than in the process, which keeps what it has."""
+    """Settings whose value in the file differs from the process, which keeps the old value until a restart."""
     error: str | None = None
-    """Why nothing was changed."""
+    """Reason why nothing has changed."""
 
 
 class Reloader:
-    """Brings new settings into a process. Safe at any time: before its parts are there, and while it drains."""
+    """Brings new settings into a process. Safe at any time: before its parts are built, and while it drains."""
 
     def __init__(
         self,
         settings: Settings,
         read: Callable[[], Settings] | None,
-        tell: Callable[[Collection[str]], None] = lambda changed: None,
+        notify: Callable[[Collection[str]], None] = lambda changed: None,
         *,
         pass_on: Callable[[Settings], Awaitable[None]] | None = None,
     ) -> None:
-        """`settings`: the process's own, in which values are replaced; nobody else's, see `load_settings`.
+        """`settings`: the settings of this process alone, in which values are replaced; see `load_settings`.
 
-        `read`: the settings as file and environment say them now, raises ConfigError; None where another process does
-        that. `tell`: is called after a change with the dotted paths of the settings that have changed. `pass_on`: is
-        called after each file that could be used, with what the process has by then.
+        `read` returns the settings that file and environment have now, and raises ConfigError; None if another process
+        reads them. `notify` is called after a change, with the dotted paths of the changed settings. `pass_on` is
+        called after each usable file, with the settings that the process has then.
         """
         self._pass_on = pass_on
         self._settings = settings
         self._read = read
-        self._tell = tell
+        self._notify = notify
         self._wanted = asyncio.Event()
 
     def want(self) -> None:
-        """Reload as soon as `keep_reloading` gets to it; asked for several times meanwhile, it is done once."""
+        """Request a reload by `keep_reloading`. Several requests before it begins are one reload."""
         self._wanted.set()
 
     async def keep_reloading(self) -> None:
-        """Reload whenever it is requested, forever."""
+        """Reload whenever a reload is requested, forever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             await self.reload()
 
     async def reload(self) -> ReloadOutcome:
-        """Read the file and the environment, and change what may change; the log says what came of it."""
+        """Read the file and the environment, and apply what may change; log the outcome."""
         if self._read is None:
-            return _refused("this process has its settings from its parent; send the signal to that")
+            return _refused("this process has its settings from its parent; send the signal to the parent")
         try:
-            # In a thread: the file may lie on a disk that hangs.
+            # In a thread: the file may be on an unresponsive disk.
             wanted = await asyncio.to_thread(self._read)
         except ConfigError as error:
             return _refused(str(error))
-        except Exception as error:  # whatever is wrong with a file is no reason to stop
+        except Exception as error:  # a broken file is not a reason to stop
             return _refused(f"{type(error).__name__}: {error}")
         outcome = self.apply(wanted)
         if self._pass_on is not None:
@@ -84,18 +84,18 @@ class Reloader:
         return outcome
 
     def apply(self, wanted: Settings) -> ReloadOutcome:
-        """Change what may change to what `wanted` has; the log says what came of it."""
+        """Change the reloadable settings to the values in `wanted`; log the outcome."""
         found = differences(self._settings, wanted)
         before = write(self._settings, found.reloadable)
         changed = {".".join(setting.path) for setting in found.reloadable}
         try:
-            self._tell_logs(changed)
-            self._tell(changed)
+            self._set_logs(changed)
+            self._notify(changed)
         except Exception as error:
             write(self._settings, before)
-            with suppress(Exception):  # the one that failed may do so again
-                self._tell_logs(changed)
-                self._tell(changed)
+            with suppress(Exception):  # the part that failed may fail again
+                self._set_logs(changed)
+                self._notify(changed)
             log.exception("reload_broken", remedy="report it with this trace")
             return _refused(f"a part did not take its new settings: {error!r}")
         outcome = ReloadOutcome(names(found.reloadable), names(found.restart))
@@ -105,12 +105,12 @@ class Reloader:
             log.warning(
                 "settings_need_restart",
                 settings=list(outcome.needs_restart),
-                remedy="restart the proxy; until then it goes on with what these were",
+                remedy="restart the proxy; until then it uses the old values of these settings",
             )
         return outcome
 
-    def _tell_logs(self, changed: Collection[str]) -> None:
-        # Only where the file says another level: one that somebody set by way of the admin port stays else.
+    def _set_logs(self, changed: Collection[str]) -> None:
+        # Only if the level in the file has changed: a level that was set through the admin port stays otherwise.
         if "log_level" in changed:
             set_log_level(self._settings.log_level)
         if "log_format" in changed:
@@ -118,5 +118,7 @@ class Reloader:
 
 
 def _refused(reason: str) -> ReloadOutcome:
-    log.error("settings_not_reloaded", reason=reason, remedy="fix that and send SIGHUP again; nothing has changed")
+    log.error(
+        "settings_not_reloaded", reason=reason, remedy="fix the cause and send SIGHUP again; no setting has changed"
+    )
     return ReloadOutcome(error=reason)

@@ -1,8 +1,8 @@
 """The process: listeners, start, readiness, drain. The only module that opens client sockets.
 
-Start: sockets are bound first, so that a taken port is known at once; they listen when storage, coordinator, registry
-and brokers have answered. What is not reachable yet is tried again, and `/readyz` says what is missing; what can't heal
-(a taken port, a store that could lose commits) ends the process with one line.
+Start: sockets are bound first, so that a taken port is noticed at once. They listen when storage, coordinator, registry
+and brokers have answered. A part that is not reachable yet is retried, and `/readyz` says which one is missing. A
+problem that retries can't solve (a taken port, a store that could lose commits) ends the process with one line.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Outside(Protocol):
-    """How the process is seen from outside: the admin port, or the link to the parent of workers."""
+    """The process's interface to the outside: the admin port, or the link to the parent of workers."""
 
     async def start(self) -> None:
-        """Begin to answer. Raises StartError."""
+        """Begin to answer questions. Raises StartError."""
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop answering questions."""
 
 
 class Server:
@@ -65,12 +65,12 @@ class Server:
         hold_ports: Callable[[int], None] | None = None,
         read_settings: Callable[[], Settings] | None = None,
     ) -> None:
-        """`outside`: in place of the admin port.
+        """`outside` replaces the admin port.
 
-        `hold_ports`: for a worker, which shares its ports with others. It asks the parent to hold the ports of a broker
-        that joined; the parent's answer goes to `ports_held`.
+        `hold_ports` is for a worker, which shares its ports with others. It requests from the parent to hold the ports
+        of a broker that joined; the parent's answer goes to `ports_held`.
 
-        `read_settings`: for a reload, see `Reloader`.
+        `read_settings` is for a reload, see `Reloader`.
         """
         self.settings = settings
         self.reloader = Reloader(settings, read_settings, self._take_settings)
@@ -123,7 +123,7 @@ class Server:
             await self._close(parts, outside)
 
     def why_not_ready(self, parts: Parts) -> str | None:
-        """Return what keeps clients from being served; None if nothing does."""
+        """Return why clients are not served; None if they are."""
         if self.not_ready is not None:
             return self.not_ready
         if not parts.routing.fleet.lease_runs():
@@ -135,7 +135,7 @@ class Server:
         return None
 
     def why_not_serving(self) -> str | None:
-        """Return why no clients are let in: clients of classic topics are served without a coordinator."""
+        """Return why no clients are accepted; None if they are. Clients of classic topics need no coordinator."""
         return self.not_ready
 
     async def _build(self) -> Parts:
@@ -155,26 +155,26 @@ class Server:
         return parts
 
     def _warn_of_clear_text(self) -> None:
-        """What the brokers want encrypted, clients may send in clear to the proxy."""
+        """Warn if clients may send in clear text what the brokers require to be encrypted."""
         for listeners in self.settings.all_listeners:
             clear = listeners.tls is None and listeners.host not in _LOOPBACK
             if clear and self.settings.brokers.security_protocol.endswith("SSL"):
                 log.warning(
                     "listener_in_clear_text",
                     listeners=self.settings.section_of(listeners),
-                    reason="brokers.security_protocol has TLS, these listeners have none: what clients send, "
-                    "passwords too, can be read on the way",
+                    reason="brokers.security_protocol uses TLS, but these listeners do not: data from clients, "
+                    "including passwords, can be read on the network",
                     remedy=f"set {self.settings.section_of(listeners)}.tls",
                 )
 
     async def _start(self, parts: Parts) -> None:
-        """Wait until all that the first client needs has answered, then begin the background work."""
+        """Wait until every part that the first client needs has answered, then begin the background work."""
         fleet = parts.routing.fleet
         await self._healing("storage", parts.stores.storage.open)
         await self._healing("coordinator", partial(check_store, parts.stores.store, self.settings.redis))
         await self._healing("coordinator", parts.guard.store_watch.open)
         await self._healing("coordinator", fleet.beat)
-        await self._healing("coordinator", fleet.beat)  # the first one loaded the registry, this one says so
+        await self._healing("coordinator", fleet.beat)  # the first beat loaded the registry, this one announces it
         await self._healing("brokers", parts.brokers.cluster.refresh)
         await parts.topics.topic_defaults.refresh()
         await parts.replicas.replica_selector.refresh()
@@ -182,7 +182,7 @@ class Server:
             self._keep(work)
 
     async def _healing(self, part: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Try until it works; log the first failure and then now and again."""
+        """Retry until the attempt succeeds; log the first failure, then one every `_LOG_AGAIN_S`."""
         loop = asyncio.get_running_loop()
         log_at_s = 0.0
         while True:
@@ -214,7 +214,7 @@ class Server:
                 listener = TlsListener(bound.socket, tls, made, self._parts.clients.connections, self.settings.limits)
                 listener.start(_BACKLOG)
                 self._listeners.append(listener)
-        except OSError as error:  # whoever bound the port at the same time as this process now listens
+        except OSError as error:  # another process bound the port at the same time, and now listens
             raise bound.taken(error) from error
 
     def _listen_late(self, listeners: Listeners, node_id: int) -> None:
@@ -235,24 +235,24 @@ class Server:
         self._see_through(self._beat(self._parts.routing.fleet))
 
     async def _beat(self, fleet: Fleet) -> None:
-        with suppress(CoordinatorUnavailable):  # a later heartbeat says it
+        with suppress(CoordinatorUnavailable):  # a later heartbeat will announce it
             await fleet.beat()
 
     def _see_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that ends by itself."""
+        """Run short work that ends by itself, and own its task."""
         task = asyncio.get_running_loop().create_task(work)
         self._short_work.add(task)
         task.add_done_callback(self._short_work.discard)
 
     def _hold(self, node_id: int) -> bool:
-        """Whether nobody but this proxy has a broker's ports; a worker's parent knows, and says so later."""
+        """True if this proxy has a broker's ports. A worker returns False at first: its parent answers later."""
         if self._shared_ports and node_id not in self._held:
             self._ask_for_ports(node_id)
             return False
         return True
 
     def ports_held(self, node_id: int, error: str | None) -> None:
-        """Take the parent's answer: it holds a broker's ports, or says why it can't."""
+        """Take the parent's answer: it holds a broker's ports, or `error` is why it can't."""
         if self._parts is None:
             return
         if error is not None:
@@ -262,9 +262,9 @@ class Server:
         self._parts.brokers.broker_ports.open_missing()
 
     async def _drain(self, parts: Parts, stop: asyncio.Event) -> None:
-        """Announce it to clients of other proxies, then stop accepting, answer what is in flight, close.
+        """Announce the end to clients of other proxies, then stop accepting, answer requests in flight, and close.
 
-        A second signal ends it at once, apart from the last rollup, which has a few seconds of its own.
+        A second signal ends the drain at once, except for the last rollup, which has a few seconds of its own.
         """
         connections = parts.clients.connections
         self.not_ready = "draining"
@@ -280,7 +280,7 @@ class Server:
             await parts.accounting.rollups.finish()
 
     async def _hand_over(self, parts: Parts) -> None:
-        """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
+        """Hand the clients over. In this order no client that reconnects, or requests Metadata, is sent here again."""
         await parts.routing.fleet.end_serving()
         parts.brokers.broker_ports.end()
         await asyncio.gather(*self._short_work, return_exceptions=True)
@@ -290,12 +290,12 @@ class Server:
         await parts.diskless.intake.drain()
         await parts.diskless.wal.drain()
         await parts.process.unfinished.finish()
-        with suppress(StorageError):  # others remember, and the log says it while they can't
+        with suppress(StorageError):  # other proxies know it too; the log has a line if storage fails
             await parts.guard.store_watch.keep_known()
         await parts.routing.fleet.leave()
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work unless a signal comes first; whether it was done."""
+        """Do the work unless a signal comes first; True if it was done."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -315,7 +315,8 @@ class Server:
         task.add_done_callback(self._background_ended)
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
-        """Background work never ends by itself. If it did, what this proxy knows grows old: clients go elsewhere."""
+        """Stop being ready: background work never ends by itself. Without it the caches go stale, so clients must
+        leave."""
         if not task.cancelled():
             self.not_ready = f"background work ended: {task.exception()!r}; restart the proxy"
             log.critical("background_work_ended", exc_info=task.exception(), remedy="restart the proxy")
@@ -340,5 +341,5 @@ class Server:
         return stop
 
     def _take_settings(self, changed: Collection[str]) -> None:
-        if self._parts is not None:  # else they begin with the settings of that moment
+        if self._parts is not None:  # otherwise the parts start with the settings of that moment
             self._parts.take_settings(changed)

@@ -1,8 +1,8 @@
-"""One worker: a proxy process that shares ports with others, started and asked by its parent (`workers.py`).
+"""One worker: a proxy process that shares ports with others. Its parent starts it and questions it (`workers.py`).
 
-`python -m proxy.server.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor is the settings, so
-that all workers have the same ones whatever has become of the file since, the second the level of the log; then come
-questions (`worker_messages.py`).
+`python -m proxy.server.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor has the settings, so
+that all workers have the same settings even if the file has changed since. The second message has the log level. Then
+come questions (`worker_messages.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 
 if __name__ == "__main__":
-    # Meant for the parent; before all that takes long to import, as the signal's default is to end the process.
+    # SIGHUP is meant for the parent. Ignore it before the slow imports, because its default is to end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 import asyncio
@@ -25,7 +25,7 @@ from functools import partial
 import structlog
 import uvloop
 
-from proxy.admin.api.question import Question, Told
+from proxy.admin.api.question import ProcessAnswer, Question
 from proxy.admin.process_source import ProcessSource
 from proxy.config import Settings
 from proxy.process.ports import StartError
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 _PR_SET_PDEATHSIG = 1
 CANT_START = 1
-"""Exit code of a worker that has said why."""
+"""Exit code of a worker that has sent the reason to its parent."""
 
 
 class _Link:
@@ -94,7 +94,7 @@ class _Link:
                 elif question is Ask.REMARK:
                     value = await self._source.remark()
                 elif isinstance(question, Question):
-                    value = await self._told(question)
+                    value = await self._answers(question)
                 elif isinstance(question, SetLogLevel):
                     await self._source.set_log_level(question.level)
                     value = None
@@ -106,10 +106,10 @@ class _Link:
             except (asyncio.IncompleteReadError, OSError):
                 return  # the parent is gone, and with it this process
 
-    async def _told(self, question: Question) -> list[Told]:
-        """Nothing where it can't be told: what is only looked at must not cost the parent its other answers."""
+    async def _answers(self, question: Question) -> list[ProcessAnswer]:
+        """Return the answers, or nothing after an error: a failed view must not cost the parent its other answers."""
         try:
-            return await self._source.tell(question)
+            return await self._source.answers(question)
         except Exception as error:
             log.error("not_told", question=question.resource.name, exc_info=error, remedy="report it")
             return []
@@ -146,10 +146,10 @@ async def _run(number: int, descriptor: int) -> int:
 
 
 def main() -> None:
-    """Run until the parent, or its death, ends it."""
+    """Run until the parent ends this process, or dies."""
     number, descriptor, parent = (int(argument) for argument in sys.argv[1:])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the signal was asked for
+    if os.getppid() != parent:  # the parent died before the signal was set
         sys.exit("the parent is gone")
     favour_the_event_loop()
     sys.exit(uvloop.run(_run(number, descriptor)))

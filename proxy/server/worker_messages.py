@@ -1,7 +1,7 @@
 """The messages between the parent of workers and a worker.
 
-They go over a pair of connected sockets that only these two have: frames of four bytes of length and a pickle.
-Questions are answered in their order.
+They go over a pair of connected sockets that only these two processes have. A frame has four bytes of length and a
+pickle. Questions are answered in their order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Ask(Enum):
     WHY_NOT_READY = auto()
     """Answered with the reason, or None."""
     WHY_NOT_SERVING = auto()
-    """The same, of clients of classic topics."""
+    """Answered with the reason why clients of classic topics are not served, or None."""
     REMARK = auto()
-    """Answered with what someone should see to though clients are served, or None."""
+    """Answered with a problem that an operator should look at although clients are served, or None."""
     METRICS = auto()
     """Answered with the metrics of the proxy and those of the process."""
 
@@ -47,21 +47,22 @@ class SetLogLevel:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To the oldest open question."""
+    """Answer to the oldest open question."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class CantStart:
-    """Said unasked, and last."""
+    """Reason why a worker can't start. Sent without a question, as the last message."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class HoldPorts:
-    """Said unasked by a worker: a broker joined outside of `broker_node_ids`. Answered with PortsHeld."""
+    """Message of a worker: a broker joined outside of `broker_node_ids`. Sent without a question; the answer is
+    PortsHeld."""
 
     node_id: int
 
@@ -72,11 +73,11 @@ class PortsHeld:
 
     node_id: int
     error: str | None
-    """Why the broker's ports are not this proxy's; None if they are."""
+    """Reason why this proxy can't have the broker's ports; None if it has them."""
 
 
 def write_message(writer: asyncio.StreamWriter, message: object) -> None:
-    """Put a message on its way. Raises ConnectionError where the other side has ended."""
+    """Send a message. Raises ConnectionError if the other side has ended."""
     if writer.is_closing():  # uvloop would raise RuntimeError
         raise ConnectionError("it has ended")
     packed = pickle.dumps(message)
@@ -84,6 +85,6 @@ def write_message(writer: asyncio.StreamWriter, message: object) -> None:
 
 
 async def read_message(reader: asyncio.StreamReader) -> Any:
-    """The next message. Raises IncompleteReadError at the end."""
+    """Return the next message. Raises IncompleteReadError at the end."""
     (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
     return pickle.loads(await reader.readexactly(size))

@@ -1,8 +1,9 @@
-"""The parent of several workers: starts them, starts them again, ends them, and speaks for them on the admin port.
+"""The parent of several workers: starts, restarts and ends them, and answers for them on the admin port.
 
-It serves no client itself. Each worker is a process with all of a proxy in it, on the same ports (`ports.py`), and a
-proxy of its own to the fleet. A worker that ends by itself is started again after a pause that grows; its clients go to
-the others meanwhile. SIGTERM drains all workers, a second one ends them at once; they don't outlive their parent.
+The parent serves no client itself. Each worker is a process with a complete proxy in it, on the same ports
+(`ports.py`). The fleet sees each worker as a proxy of its own. A worker that ends by itself is restarted after a
+growing pause; its clients go to the other workers meanwhile. SIGTERM drains all workers, and a second SIGTERM ends them
+at once. Workers don't outlive their parent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from proxy.admin.api.question import Question, Resource, Told
+from proxy.admin.api.question import ProcessAnswer, Question, Resource
 from proxy.admin.carried import Carried
 from proxy.admin.http import AdminServer
 from proxy.admin.process_source import process_registry
@@ -49,7 +50,7 @@ _POLL_S = 0.1
 _RESTART_FIRST_S = 0.5
 _RESTART_LONGEST_S = 30.0
 _STABLE_S = 60.0
-"""A worker that has run for so long is started again without the growing pause."""
+"""Run time after which a worker is restarted without the growing pause."""
 
 
 class _Worker:
@@ -62,21 +63,21 @@ class _Worker:
         self.cant_start: str | None = None
         self.has_been_ready = False
         self.has_answered = False
-        """It does not while it begins."""
+        """False until its first answer, which does not come before its start is done."""
         self._reader = reader
         self._writer = writer
         self._open: deque[asyncio.Future[Any]] = deque()
 
     @classmethod
     async def start(cls, number: int, settings: Settings) -> _Worker:
-        """Start it, and send it the settings and the present level of the log."""
+        """Start the process, and send it the settings and the present log level."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "proxy.server.worker", str(number), str(theirs.fileno()), str(os.getpid())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C at the terminal reaches the parent only, which ends all in order.
+                # Ctrl-C at the terminal then reaches only the parent, which ends all workers in order.
                 start_new_session=True,
             )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -85,14 +86,14 @@ class _Worker:
         return cls(process, reader, writer)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it, unless it has ended: all workers end in the same moment where none can start."""
+        """Send a signal, unless the worker has ended. If no worker can start, all end at the same moment."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
     async def listen(self, hold_ports: Callable[[int], str | None]) -> int:
-        """Take what it says until it ends; its exit code, negative for a signal.
+        """Handle the worker's messages until it ends; return its exit code, negative for a signal.
 
-        `hold_ports` holds the ports of a broker that joined, or returns why they can't be held.
+        `hold_ports` holds the ports of a broker that joined. It returns None, or why the ports can't be held.
         """
         try:
             while True:
@@ -116,7 +117,7 @@ class _Worker:
         return code
 
     async def ask(self, question: Ask | Question | SetLogLevel | TakeSettings) -> Any:
-        """Its answer. Raises OSError (TimeoutError is one) where it gives none."""
+        """Return the worker's answer. Raises OSError (such as TimeoutError) if no answer comes."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         write_message(self._writer, question)
         self._open.append(answer)
@@ -126,11 +127,12 @@ class _Worker:
         return value
 
     async def complaint(self, question: Ask = Ask.WHY_NOT_READY) -> str | None:
-        """Its reason, or that it does not answer; None where clients are served."""
+        """Return the worker's reason why clients are not served, or that it does not answer; None if they are
+        served."""
         try:
             reason: str | None = await self.ask(question)
         except OSError as error:
-            return f"no answer from it ({str(error) or 'time is up'})"
+            return f"no answer ({str(error) or 'time is up'})"
         self.has_been_ready = self.has_been_ready or reason is None
         return reason
 
@@ -175,7 +177,7 @@ class Workers:
                 loop.add_signal_handler(number, self._end, ports)
             loop.add_signal_handler(signal.SIGHUP, self._reloader.want)
             numbers = range(1, self.settings.workers + 1)
-            await asyncio.gather(self._tell_when_ready(), *(self._keep(number, ports) for number in numbers))
+            await asyncio.gather(self._report_when_ready(), *(self._keep(number, ports) for number in numbers))
         finally:
             reloading.cancel()
             await asyncio.gather(reloading, return_exceptions=True)
@@ -187,11 +189,11 @@ class Workers:
             raise StartError(self._cant_start)
 
     async def why_not_ready(self) -> str | None:
-        """The first complaint of a worker that takes clients; None where all is well."""
+        """Return the first complaint of a worker that takes clients; None if there is none."""
         return await self._complaint(Ask.WHY_NOT_READY)
 
     async def why_not_serving(self) -> str | None:
-        """The same, of what keeps clients from being let in at all."""
+        """Return the first complaint of a worker that accepts no clients at all; None if there is none."""
         return await self._complaint(Ask.WHY_NOT_SERVING)
 
     async def _complaint(self, question: Ask) -> str | None:
@@ -210,25 +212,25 @@ class Workers:
         return None if someone_ready else "no worker runs; see the log"
 
     async def remark(self) -> str | None:
-        """The first remark of a worker; None where there is none."""
-        # One that has just ended is spoken of by why_not_ready.
+        """Return the first remark of a worker; None if there is none."""
+        # `why_not_ready` reports a worker that has just ended.
         remarks = [remark for _, remark in await self._ask_all(Ask.REMARK) if not isinstance(remark, OSError)]
         return next((remark for remark in remarks if remark is not None), None)
 
     async def metrics(self) -> bytes:
-        """The metrics page: of the workers that answer, and what the others have counted so far."""
-        told = []
+        """Return the metrics page: metrics of the workers that answer, and the last known counts of the others."""
+        reports = []
         answers, not_ready = await asyncio.gather(self._ask_all(Ask.METRICS), self.why_not_ready())
         for number, answer in answers:
             if isinstance(answer, OSError):
                 log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
             else:
-                told.append(WorkerMetrics(str(number), *answer))
-                self._carried.take_metrics(number, told[-1].own)
-        others = self._carried.metrics([int(one.worker) for one in told])
+                reports.append(WorkerMetrics(str(number), *answer))
+                self._carried.take_metrics(number, reports[-1].own)
+        others = self._carried.metrics([int(one.worker) for one in reports])
         parent = WorkerMetrics("parent", others, list(self._process.collect()))
         return metrics_page(
-            [*told, parent], ready=not_ready is None, running=len(self._workers), restarts=self._restarts
+            [*reports, parent], ready=not_ready is None, running=len(self._workers), restarts=self._restarts
         )
 
     async def _pass_on(self, settings: Settings) -> None:
@@ -236,27 +238,34 @@ class Workers:
         for number, worker in sorted(self._workers.items()):
             try:
                 reason = (await worker.ask(TakeSettings(settings))).error
-                remedy = "it goes on with its old settings: end it, and another one is started with the new"
+                remedy = (
+                    "the worker keeps its old settings; end its process, and a new worker starts with the new settings"
+                )
             except OSError as error:
                 reason = str(error) or "time is up"
-                remedy = "it takes them when it answers again; else end it, and another one is started"
+                remedy = (
+                    "the worker takes the settings when it answers again; if it does not, end its process, "
+                    "and a new worker starts"
+                )
             if reason is not None:
                 log.error("worker_not_reloaded", worker=number, reason=reason, remedy=remedy)
 
-    async def tell(self, question: Question) -> list[Told]:
-        """What the workers say that answer; of errors the parent has its own."""
-        told = [Told(None, RECENT_ERRORS.newest(question.limit))] if question.resource is Resource.ERRORS else []
+    async def answers(self, question: Question) -> list[ProcessAnswer]:
+        """Return the answers of the workers that answer, and the parent's own errors."""
+        found = (
+            [ProcessAnswer(None, RECENT_ERRORS.newest(question.limit))] if question.resource is Resource.ERRORS else []
+        )
         for number, answer in await self._ask_all(question):
             if not isinstance(answer, OSError):
-                told += [Told(number, one.value) for one in answer]
+                found += [ProcessAnswer(number, one.value) for one in answer]
             elif self._workers[number].has_answered:
                 log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
         if question.resource is Resource.FIGURES:
-            figures = {one.worker: one.value for one in told if one.worker is not None}
+            figures = {one.worker: one.value for one in found if one.worker is not None}
             for number, one in figures.items():
                 self._carried.take_figures(number, one)
-            told += [Told(None, one) for one in self._carried.figures(figures)]
-        return told
+            found += [ProcessAnswer(None, one) for one in self._carried.figures(figures)]
+        return found
 
     async def _ask_all(self, question: Ask | Question) -> list[tuple[int, Any]]:
         """Return each running worker's answer by number, or the OSError that prevented it."""
@@ -265,7 +274,7 @@ class Workers:
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, OSError):
                 raise answer
-        # What one said that has ended meanwhile is left out: it is carried with what it said before.
+        # Leave out a worker that has ended meanwhile: `Carried` has its last report.
         return [
             (number, answer)
             for (number, worker), answer in zip(workers, answers, strict=True)
@@ -273,25 +282,26 @@ class Workers:
         ]
 
     def drain(self) -> None:
-        """Begin a drain; once."""
+        """Begin a drain; a second call changes nothing."""
         if not self._stop.is_set() and self._ports is not None:
             self._end(self._ports)
 
     async def set_log_level(self, level: str) -> None:
-        """Of all workers, also of those that are started later, and of the parent."""
+        """Set the level of the parent and of all workers. Workers that start later get it too."""
         set_log_level(level)
         workers = list(self._workers.values())
         await asyncio.gather(*(worker.ask(SetLogLevel(level)) for worker in workers), return_exceptions=True)
 
     def _end(self, ports: HeldPorts) -> None:
-        """Drain; when it is said again, end at once: workers know both."""
+        """Drain all workers; at the second call, end them at once. Workers handle the first and the second signal
+        so."""
         self._not_ready = "draining"
         self._stop.set()
         ports.release()
         for worker in self._workers.values():
             worker.signal(signal.SIGTERM)
 
-    async def _tell_when_ready(self) -> None:
+    async def _report_when_ready(self) -> None:
         while not self._stop.is_set():
             workers = list(self._workers.items())
             waiting = [f"worker {number}: {reason}" for number, one in workers if (reason := await one.complaint())]
@@ -305,7 +315,7 @@ class Workers:
             await self._pause(_POLL_S)
 
     async def _keep(self, number: int, ports: HeldPorts) -> None:
-        """Start the worker, and again whenever it ends by itself."""
+        """Start the worker, and restart it whenever it ends by itself."""
         loop = asyncio.get_running_loop()
         pause_s = _RESTART_FIRST_S
         while not self._stop.is_set():
@@ -337,7 +347,7 @@ class Workers:
             pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, unless the end comes first."""
+        """Wait, or return early if the stop comes first."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stop.wait()

@@ -32,7 +32,7 @@ async def test_axe_finds_nothing_and_nothing_comes_from_elsewhere(
     async with opened(browser, canned.url, size, dark=dark) as seen:
         await unfold(seen.page)
         # All tables of values are alike, and axe looks at every cell, so one is enough.
-        for summary in (seen.page.get_by_text("As a table").first, seen.page.get_by_text("How it is reckoned")):
+        for summary in (seen.page.get_by_text("As a table").first, seen.page.get_by_text("How it is calculated")):
             await summary.click()
         assert await violations(seen.page) == []
         assert await seen.page.evaluate(OVERFLOW) <= 0

@@ -42,7 +42,7 @@ async def test_a_client_whose_rack_is_wrong_is_shown_with_its_cost(stack: Stack,
         await expect(page.locator("#state")).to_contain_text("ready")
         crosser = page.locator(".crosser", has_text=client_id)
         await expect(crosser.locator(".crossed")).to_have_text(re.compile(r"[\d.]+ MB crossed"))
-        await expect(crosser.locator(".told")).to_contain_text("in rack-misspelt (told by the client ID)")
+        await expect(crosser.locator(".source")).to_contain_text("in rack-misspelt (from the client ID)")
         await expect(crosser.locator(".remedy")).to_contain_text(
             "says rack-misspelt, where neither a proxy nor a broker is: correct the rack in its client.id"
         )

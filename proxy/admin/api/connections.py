@@ -7,17 +7,17 @@ import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from proxy.admin.api.question import LONGEST_CONTAINS, Question, Told, shown
+from proxy.admin.api.question import LONGEST_CONTAINS, ProcessAnswer, Question, shown
 from proxy.routing.racks import Racks
 
 if TYPE_CHECKING:
     from proxy.connection.connection import ClientConnection
 
 _PER_STEP = 500
-"""Connections that are looked at before others get their turn."""
+"""Connections to look at before other tasks of the event loop get a turn."""
 
 
-async def told(
+async def collect(
     connections: Iterable[ClientConnection], racks: Racks, question: Question
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many connections match, and the first `limit` of them."""
@@ -42,10 +42,10 @@ async def told(
     return count, [_row(racks, connection) for *_, connection in sorted(first, reverse=True)]
 
 
-def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
-    """The answer of `GET /api/connections`."""
+def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:
+    """Return the answer of `GET /api/connections`."""
     total, rows = 0, list[dict[str, Any]]()
-    for one in told:
+    for one in answers:
         count, first = one.value
         total += count
         rows += [row | {"worker": one.worker} for row in first]

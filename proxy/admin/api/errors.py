@@ -6,21 +6,22 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from proxy.admin.api.question import Question, Told, shown
+from proxy.admin.api.question import ProcessAnswer, Question, shown
 from proxy.telemetry.recent import RECENT_ERRORS, RecentError
 
 _LONGEST_TEXT = 600
 
 
-async def told(question: Question) -> list[RecentError]:
-    """Return those of this process."""
+async def collect(question: Question) -> list[RecentError]:
+    """Return the newest warnings and errors of this process."""
     return RECENT_ERRORS.newest(question.limit)
 
 
-def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
-    """The answer of `GET /api/errors`: of workers that say the same one line, which counts for all."""
+def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:
+    """Return the answer of `GET /api/errors`. A line that several workers logged is one row, with the sum of their
+    counts."""
     folded: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for error in (error for one in told for error in one.value):
+    for error in (error for one in answers for error in one.value):
         row = asdict(error)
         for name in ("event", "text", "remedy"):
             row[name] = shown(row[name], _LONGEST_TEXT)

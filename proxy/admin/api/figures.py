@@ -70,7 +70,7 @@ class Figures:
     saved_usd: dict[str, float] = field(default_factory=dict)
     storage_usd: dict[str, float] = field(default_factory=dict)
     histograms: dict[HistogramKey, dict[float, float]] = field(default_factory=dict)
-    """Observations at most as large as each bound, cumulated as Prometheus has them."""
+    """Number of observations up to each bound, cumulated as in Prometheus."""
     buffers: list[Buffer] = field(default_factory=list)
 
 
@@ -82,7 +82,7 @@ class Look(NamedTuple):
     figures: Sequence[Figures]
 
 
-async def told(parts: Parts) -> Figures:
+async def collect(parts: Parts) -> Figures:
     """Return the figures of this process."""
     from proxy.admin.metrics import ProxyCollector
 
@@ -129,7 +129,7 @@ def _take_sample(figures: Figures, sample: Sample) -> None:
 
 
 def buffers_of(parts: Parts) -> list[Buffer]:
-    """All that is bounded and can be full."""
+    """Return everything that has a limit and can be full."""
     from proxy.admin.state_metrics import buffers
 
     connections, held_batches = parts.clients.connections, parts.diskless.wal.holds.held_batches

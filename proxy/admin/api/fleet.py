@@ -1,4 +1,4 @@
-"""`/api/fleet`: all live proxies, and the brokers that live."""
+"""`/api/fleet`: all live proxies and brokers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proxy.admin.api.question import Question, Told, shown
+from proxy.admin.api.question import ProcessAnswer, Question, shown
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.wire.metadata import Broker
@@ -20,30 +20,31 @@ if TYPE_CHECKING:
 _LONGEST_LOOK_S = 1.0
 
 
-class FleetTold(NamedTuple):
+class FleetView(NamedTuple):
     """The fleet as one process sees it."""
 
     identity: str
     proxies: tuple[tuple[ProxyRecord, int | None], ...]
-    """With the milliseconds since the last heartbeat; None where the coordinator can't be asked."""
+    """Each proxy, with the milliseconds since its last heartbeat; None while the coordinator does not answer."""
     brokers: tuple[Broker, ...]
 
 
-async def told(fleet: Fleet, lease_ms: int, brokers: Iterable[Broker]) -> FleetTold:
-    """Ask the coordinator; while that is away, return what this process knows."""
+async def collect(fleet: Fleet, lease_ms: int, brokers: Iterable[Broker]) -> FleetView:
+    """Return the fleet from the coordinator; while the coordinator does not answer, return the fleet that this process
+    knows."""
     proxies: tuple[tuple[ProxyRecord, int | None], ...] = tuple((record, None) for record in fleet.records.values())
     with suppress(CoordinatorUnavailable, TimeoutError):
         async with asyncio.timeout(_LONGEST_LOOK_S):
             seen = await fleet.look()
         proxies = tuple((one.record, age_ms(lease_ms, one.lease_left_ms)) for one in seen)
-    return FleetTold(fleet.identity, proxies, tuple(brokers))
+    return FleetView(fleet.identity, proxies, tuple(brokers))
 
 
-def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
-    """The answer of `GET /api/fleet`: as the first process sees it that has heard of brokers."""
-    views: list[FleetTold] = [one.value for one in told]
+def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:
+    """Return the answer of `GET /api/fleet`: the view of the first process that knows any brokers."""
+    views: list[FleetView] = [one.value for one in answers]
     own = {view.identity for view in views}
-    view = next((view for view in views if view.brokers), views[0] if views else FleetTold("", (), ()))
+    view = next((view for view in views if view.brokers), views[0] if views else FleetView("", (), ()))
     processes = Counter(name_of(record) for record, _ in view.proxies)
     rows = []
     for record, age_ms in view.proxies:
@@ -62,12 +63,12 @@ def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
 
 
 def name_of(record: ProxyRecord) -> str:
-    """The proxy's name, without what tells its processes from each other."""
+    """Return the proxy's name, without the suffix that distinguishes its processes."""
     return record.proxy_id.rpartition("#")[0] or record.proxy_id
 
 
 def proxy_row(record: ProxyRecord, age_ms: int | None, *, this: bool) -> dict[str, Any]:
-    """One proxy; what its release does not say yet is null."""
+    """Return the row of one proxy; a field that its release does not report yet is null."""
     address = ", ".join(f"{one.host}:{one.bootstrap_port}" for one in record.listeners)
     return {
         "proxy": shown(name_of(record)),
@@ -82,5 +83,8 @@ def proxy_row(record: ProxyRecord, age_ms: int | None, *, this: bool) -> dict[st
 
 
 def age_ms(lease_ms: int, left_ms: int) -> int:
-    """Since the last heartbeat of a proxy whose lease runs for so long still; all have the same `fleet.lease_ms`."""
+    """Return the time since a proxy's last heartbeat, from the time that its lease has left.
+
+    All proxies have the same `fleet.lease_ms`.
+    """
     return max(0, lease_ms - left_ms)

@@ -18,25 +18,26 @@ log = structlog.get_logger()
 INTERVAL_MS = 2_000
 SAMPLES = 300
 _RATE_SAMPLES = 5
-"""Rates of flows are those of so many intervals, so that a burst of one segment is no spike."""
+"""Number of intervals that a rate is the average of, so that a burst of one segment is not a spike."""
 _MS_PER_S = 1_000
 _S_PER_HOUR = 3_600
 Cumulated = Mapping[float, float]
-"""A histogram: observations up to each bound, as Prometheus has them."""
+"""A histogram: the number of observations up to each bound, as in Prometheus."""
 _GIGABYTE = 1_000_000_000
 
 
 class Rates(NamedTuple):
-    """Of the last seconds, by the labels of a flow."""
+    """Average rates over the last seconds, by the labels of a flow."""
 
     bytes_per_second: Mapping[FlowKey, float]
     crossed_bytes_per_second: Mapping[FlowKey, float]
-    """A byte counts once for each border."""
+    """Rates in which a byte counts once for each border that it crosses."""
     usd_per_hour: Mapping[FlowKey, float]
 
 
 class History:
-    """Looks every INTERVAL_MS, and remembers SAMPLES of what it saw. `look` asks all processes."""
+    """Samples the figures every INTERVAL_MS, and keeps the last SAMPLES. `look` returns the figures of all
+    processes."""
 
     def __init__(self, look: Callable[[], Awaitable[list[Figures]]], prices: Prices) -> None:
         self._look = look
@@ -57,7 +58,11 @@ class History:
             figures = await self._look()
         except Exception as error:
             if not self._failing:
-                log.warning("history_interrupted", exc_info=error, remedy="report it; clients are served all the same")
+                log.warning(
+                    "history_interrupted",
+                    exc_info=error,
+                    remedy="report it; clients are not affected, only plots have a gap",
+                )
             self._failing = True
             return
         self._failing = False
@@ -70,7 +75,7 @@ class History:
         self._looks.append(now)
 
     def document(self) -> dict[str, Any]:
-        """The answer of `GET /api/history`."""
+        """Return the answer of `GET /api/history`."""
         return {"interval_ms": INTERVAL_MS, "samples": list(self._samples)}
 
     def rates(self) -> Rates:
@@ -88,7 +93,8 @@ class History:
 
 
 def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any]:
-    """One point of each plot, from what has come within so many seconds. What did not happen has no latency: null."""
+    """Return one point of each plot, from what was counted in the last `seconds`. A latency without a request is
+    null."""
     counters, moved = since.counters, since.record_bytes
     hits, misses = counters.get("cache_hits_total", 0.0), counters.get("cache_misses_total", 0.0)
 
@@ -121,9 +127,10 @@ def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any
 
 
 def mixed(histograms: Sequence[Cumulated]) -> Cumulated:
-    """Return one histogram of all: its bounds are theirs.
+    """Return one histogram that has the observations and the bounds of all.
 
-    If one of them lacks a bound of another one, its observations are spread evenly between its own bounds around that.
+    If a histogram lacks a bound of another one, its observations between its own two neighbouring bounds are taken as
+    evenly spread.
     """
     bounds = {bound for one in histograms for bound in one}
     return {bound: sum(_count_up_to(bound, one) for one in histograms) for bound in bounds}

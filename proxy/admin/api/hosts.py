@@ -1,8 +1,8 @@
 """The host names under which the admin port answers: a page of a foreign site must not read it.
 
-A browser lets a site's script read what the site's own name answers. A site whose name is made to resolve to 127.0.0.1
-would read an admin port there (DNS rebinding). Its requests carry the foreign name in `Host`. Scripts of another site
-may also send requests whose answers they can't read: those carry `Origin`.
+A browser lets a site's script read the answers of the site's own host name. If that name resolves to 127.0.0.1, the
+script could read an admin port there (DNS rebinding). Such requests carry the foreign name in `Host`. Scripts of
+another site may also send requests whose answers they can't read. Such requests carry `Origin`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOCALHOST = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine gets there."""
+    """True if the host is reachable from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """The name or address in a `Host` header, without port; empty where it can't be read."""
+    """Return the name or address in a `Host` header, without port; empty if the header can't be parsed."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -31,9 +31,9 @@ def host_of(header: str) -> str:
 
 
 def may_be_asked_for(header: str, listening_on: str, allowed: Collection[str]) -> bool:
-    """Whether a request with this `Host` header is answered by a port that listens on `listening_on`.
+    """True if a port that listens on `listening_on` answers a request with this `Host` header.
 
-    Who listens elsewhere than on loopback can't know by which names it is reached, and answers to any.
+    A port that does not listen on loopback can't know its own names, and answers any `Host`.
     """
     if not is_loopback(listening_on):
         return True
@@ -42,7 +42,7 @@ def may_be_asked_for(header: str, listening_on: str, allowed: Collection[str]) -
 
 
 def is_own_origin(origin: str, host_header: str) -> bool:
-    """Whether an `Origin` header names the very host and port that the request was sent to."""
+    """True if an `Origin` header names the host and port that the request was sent to."""
     try:
         parsed = urlsplit(origin)
     except ValueError:

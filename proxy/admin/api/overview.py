@@ -1,4 +1,4 @@
-"""`/api/overview`: what this proxy is, how it does, what flows between racks, and what that costs and saves."""
+"""`/api/overview`: the proxy's identity and state, the flows between racks, their cost and the savings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from proxy.admin.api.history import Rates
 from proxy.admin.api.question import shown
 from proxy.config import Settings
 
-CURRENCY_NOTE = "US dollars, by the settings prices.*; no bill"
+CURRENCY_NOTE = "US dollars, by the settings prices.*; an estimate, not an invoice"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How the proxy does."""
+    """The state of the proxy."""
 
     not_ready: str | None
     """Reason why clients are not served."""
     remark: str | None
     log_level: str
     actions: bool
-    """Whether a token is set, with which it may be drained."""
+    """True if a token is set, with which the proxy may be drained."""
 
     @property
     def name(self) -> Literal["ready", "not_ready", "draining"]:
@@ -35,9 +35,9 @@ class State:
         return "draining" if self.not_ready == "draining" else "not_ready"
 
 
-def document(settings: Settings, state: State, told: Iterable[Figures], rates: Rates) -> dict[str, Any]:
-    """The answer of `GET /api/overview`."""
-    figures = added(told)
+def document(settings: Settings, state: State, processes: Iterable[Figures], rates: Rates) -> dict[str, Any]:
+    """Return the answer of `GET /api/overview`."""
+    figures = added(processes)
     return {
         "version": __version__,
         "proxy": settings.identity,
@@ -59,7 +59,7 @@ def document(settings: Settings, state: State, told: Iterable[Figures], rates: R
 
 
 def _flows(figures: Figures, rates: Rates) -> list[dict[str, Any]]:
-    """Between which racks records have moved; the costliest first."""
+    """Return the flows of records between racks; the costliest first."""
     flows = [
         {
             "kind": kind,

@@ -1,9 +1,9 @@
 """Answer one request after the other, with pauses: a client that polls the admin port must not slow Kafka clients down.
 
-An answer is made on the event loop that serves clients. After each answer the port rests for PAUSES times the processor
-time that it took, so that it takes a small part of the loop at most, however many clients ask. A request that would
-wait behind too many others is rejected. There may be several lines, so that urgent requests do not wait behind slow
-ones; all lines share the pauses.
+The event loop that serves Kafka clients also makes the answers. After each answer the port pauses for PAUSES times the
+processor time of the answer. So the port takes a small part of the loop at most, however many clients poll it. A
+request is rejected if too many others wait already. There may be several lines, so that urgent requests do not wait
+behind slow requests; all lines share the pauses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_WAITING = 64
 
 
 class Busy(Exception):
-    """Too many wait already."""
+    """Raised if too many requests wait already."""
 
 
 class _Line:
@@ -30,7 +30,7 @@ class _Line:
 
 
 class Pace:
-    """One at a time in each line."""
+    """Admits one request at a time in each line."""
 
     def __init__(self) -> None:
         self._lines: defaultdict[str, _Line] = defaultdict(_Line)
@@ -38,7 +38,7 @@ class Pace:
 
     @asynccontextmanager
     async def turn(self, name: str = "") -> AsyncIterator[None]:
-        """Wait for it in the line of that name. Raises Busy."""
+        """Wait for a turn in the line of that name. Raises Busy."""
         line = self._lines[name]
         if line.waiting >= MAX_WAITING:
             raise Busy

@@ -1,4 +1,4 @@
-"""What is asked of each process that serves clients, and how it names itself in its answer."""
+"""The questions that the admin port sends to each process that serves clients, and the form of the answers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import Enum, auto
 from typing import Any
 
 MAX_LIMIT = 1_000
-"""Rows in one answer."""
+"""Maximum number of rows in one answer."""
 DEFAULT_LIMIT = 100
 LONGEST_CONTAINS = 256
-"""Characters of a filter."""
+"""Maximum number of characters of a filter."""
 
 
 class Resource(Enum):
-    """What is asked for."""
+    """The subject of a question."""
 
     FIGURES = auto()
     FLEET = auto()
@@ -26,27 +26,27 @@ class Resource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Asked of each process in the same words."""
+    """A question; each process gets the same one."""
 
     resource: Resource
     contains: str = ""
-    """Only rows with this in one of their names, in capitals or not; all where empty."""
+    """Text that one of a row's names must contain, in any case; empty for all rows."""
     limit: int = DEFAULT_LIMIT
-    """Rows at most."""
+    """Maximum number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one process said; None for `worker` where there is only one."""
+class ProcessAnswer:
+    """The answer of one process. `worker` is None if the proxy has a single process."""
 
     worker: int | None
     value: Any
 
 
 def shown(text: str | None, longest: int = 256) -> str | None:
-    """A name that somebody else has chosen, as it may be shown: what can't be printed is escaped, what is long is cut.
+    """Return a name from outside in a form that is safe to show: unprintable characters escaped, a long name cut.
 
-    So no answer holds control characters, turns the writing direction, or can't be encoded.
+    So no answer contains control characters, turns the writing direction, or cannot be encoded.
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The paths under `/api`: what may be asked, with which parameters, and who may act."""
+"""The paths under `/api`: resources, their parameters, and the right to act."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from proxy.admin.api import connections, errors, fleet, overview, segments, topics
 from proxy.admin.api.hosts import is_own_origin
-from proxy.admin.api.question import DEFAULT_LIMIT, LONGEST_CONTAINS, MAX_LIMIT, Question, Resource, Told
+from proxy.admin.api.question import DEFAULT_LIMIT, LONGEST_CONTAINS, MAX_LIMIT, ProcessAnswer, Question, Resource
 from proxy.telemetry.logs import log_level
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_Document = Callable[[Iterable[Told], Question], dict[str, Any]]
+_Document = Callable[[Iterable[ProcessAnswer], Question], dict[str, Any]]
 _BODY_TIMEOUT_S = 5.0
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class Refused(Exception):
-    """A request that is not done; the text has cause and remedy."""
+    """A rejected request; the text has cause and remedy."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Api:
-    """Answers for one source."""
+    """Handlers of all paths, for one source."""
 
     def __init__(self, source: AdminSource, history: History, token: Token) -> None:
         self._source = source
@@ -61,18 +61,18 @@ class Api:
     def _listing(self, resource: Resource, document: _Document) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             question = question_of(resource, request.query)
-            return json_response(document(await self._source.tell(question), question))
+            return json_response(document(await self._source.answers(question), question))
 
         return answer
 
     async def _overview(self, request: web.Request) -> web.Response:
         question_of(Resource.FIGURES, request.query)
-        # At once: each waits for workers that hang.
-        told, not_ready, remark = await asyncio.gather(
-            self._source.tell(Question(Resource.FIGURES)), self._source.why_not_ready(), self._source.remark()
+        # Concurrently: each waits for unresponsive workers.
+        answers, not_ready, remark = await asyncio.gather(
+            self._source.answers(Question(Resource.FIGURES)), self._source.why_not_ready(), self._source.remark()
         )
         state = overview.State(not_ready, remark, log_level(), self._token.is_set)
-        figures = [one.value for one in told]
+        figures = [one.value for one in answers]
         return json_response(overview.document(self._source.settings, state, figures, self._history.rates()))
 
     async def _get_history(self, request: web.Request) -> web.Response:
@@ -83,7 +83,7 @@ class Api:
         self._admit(request)
         level = (await _body(request)).get("level")
         if level not in LOG_LEVELS:
-            raise Refused(400, f'level is none of {", ".join(LOG_LEVELS)}; send it as {{"level": "debug"}}')
+            raise Refused(400, f'level is not one of {", ".join(LOG_LEVELS)}; send it as {{"level": "debug"}}')
         before = log_level()
         await self._source.set_log_level(level)
         log.warning("log_level_changed", level=level, before=before, asked_by=request.remote, by="the admin port")
@@ -101,12 +101,14 @@ class Api:
         if origin is not None and not is_own_origin(origin, request.headers.get("Host", "")):
             self._refuse(request, 403, "the request comes from a page of another host; open this port's own page")
         if not self._token.is_set:
-            self._refuse(request, 403, "no token is set, so nobody may act here; set admin.token_file and start again")
+            self._refuse(
+                request, 403, "no token is set, so no action is allowed; set admin.token_file and restart the proxy"
+            )
         if not self._token.allows(request.headers.get("Authorization", "")):
             self._refuse(
                 request,
                 401,
-                "the token is missing or wrong; send `Authorization: Bearer` and what admin.token_file holds",
+                "the token is missing or wrong; send `Authorization: Bearer` and the content of admin.token_file",
             )
 
     def _refuse(self, request: web.Request, status: int, text: str) -> None:
@@ -115,30 +117,32 @@ class Api:
 
 
 def question_of(resource: Resource, query: Mapping[str, str]) -> Question:
-    """The parameters `contains` and `limit`. Raises Refused."""
+    """Return the question that the parameters `contains` and `limit` ask. Raises Refused."""
     for name in query:
         if name not in ("contains", "limit"):
-            raise Refused(400, "there is a parameter that nobody knows; contains and limit are known")
+            raise Refused(400, "unknown parameter; use contains and limit")
     contains, limit = query.get("contains", ""), query.get("limit", str(DEFAULT_LIMIT))
     if len(contains) > LONGEST_CONTAINS:
         raise Refused(400, f"contains is longer than {LONGEST_CONTAINS} characters; shorten it")
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_LIMIT):
-        raise Refused(400, f"limit is no number from 1 to {MAX_LIMIT}; narrow the rows down with contains")
+        raise Refused(400, f"limit is not a number from 1 to {MAX_LIMIT}; narrow the rows down with contains")
     return Question(resource, contains, int(limit))
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """A small JSON object. Raises Refused."""
+    """Return the request's body, a small JSON object. Raises Refused."""
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             body = json.loads(await request.text())
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {_BODY_TIMEOUT_S:g} s; send it at once") from None
-    # An encoding that nobody knows, nesting without end, a client that is gone: nothing to report.
+        raise Refused(
+            408, f"the body did not arrive within {_BODY_TIMEOUT_S:g} s; send it together with the headers"
+        ) from None
+    # An unknown encoding, endless nesting, or a client that has gone: not worth a log line.
     except (ValueError, LookupError, RecursionError, ConnectionError):
         body = None
     if not isinstance(body, dict):
-        raise Refused(400, "the body is no JSON object; send one")
+        raise Refused(400, "the body is not a JSON object; send one")
     return body
 
 

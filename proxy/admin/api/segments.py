@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from proxy.admin.api.question import Question, Told
+from proxy.admin.api.question import ProcessAnswer, Question
 
 if TYPE_CHECKING:
     from proxy.diskless.wal.buffer import WalBuffer
     from proxy.diskless.wal.recent import RecentSegment
 
 
-async def told(wal: WalBuffer, question: Question) -> list[RecentSegment]:
-    """Return those of this process."""
+async def collect(wal: WalBuffer, question: Question) -> list[RecentSegment]:
+    """Return the newest segments of this process."""
     return wal.recent.newest(question.limit)
 
 
-def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
-    """The answer of `GET /api/segments`."""
-    segments = sorted((one for part in told for one in part.value), key=lambda one: one.uploaded_ms, reverse=True)
+def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:
+    """Return the answer of `GET /api/segments`."""
+    segments = sorted((one for part in answers for one in part.value), key=lambda one: one.uploaded_ms, reverse=True)
     return {
         "segments": [
             {

@@ -1,4 +1,4 @@
-"""The token that allows actions: read from a file, compared in constant time, read again when the file changes."""
+"""The token that allows actions: read from a file, compared in constant time, and reloaded when the file changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Token:
     """The token of `admin.token_file`; None for the file allows nothing."""
 
     def __init__(self, path: Path | None) -> None:
-        """Raises StartError where the file can't be used."""
+        """Raises StartError if the file can't be used."""
         self._path = path
         self._token: bytes | None = None
         self._seen: tuple[int, ...] | None = None
@@ -36,12 +36,12 @@ class Token:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is one. A file that has become unusable allows nothing until it is fixed."""
+        """True if there is a token. A file that has become unusable allows nothing until it is fixed."""
         self._refresh()
         return self._token is not None
 
     def allows(self, authorization: str) -> bool:
-        """Whether an `Authorization` header has the token, as `Bearer TOKEN`."""
+        """True if an `Authorization` header has the token, as `Bearer TOKEN`."""
         self._refresh()
         scheme, _, said = authorization.partition(" ")
         if self._token is None or scheme.lower() != "bearer":
@@ -62,7 +62,7 @@ class Token:
             log.info("admin_token_read_again", file=str(self._path))
         except TokenError as error:
             self._token, self._seen = None, found
-            log.error("admin_token_unusable", reason=str(error), remedy="until it is fixed, no action is allowed")
+            log.error("admin_token_unusable", reason=str(error), remedy="fix the file; until then no action is allowed")
 
     def _read(self, path: Path) -> None:
         where = f"admin.token_file: {path}"
@@ -73,13 +73,15 @@ class Token:
             with path.open("rb") as file:
                 token = file.read(_LONGEST_TOKEN + 1).strip()
         except OSError as error:
-            raise TokenError(f"{where} can't be read: {error.strerror}; write a token into it, or drop it") from error
+            raise TokenError(
+                f"{where} can't be read: {error.strerror}; write a token into it, or remove the setting"
+            ) from error
         if not token:
             raise TokenError(f"{where} is empty; write a token into it: openssl rand -hex 32")
         if len(token) > _LONGEST_TOKEN or not all(0x21 <= byte <= 0x7E for byte in token):
             raise TokenError(
-                f"{where} holds no token: up to {_LONGEST_TOKEN} printable ASCII characters without blanks; "
-                "make one: openssl rand -hex 32"
+                f"{where} does not contain a token (up to {_LONGEST_TOKEN} printable ASCII characters without blanks); "
+                "create one: openssl rand -hex 32"
             )
         self._token, self._seen = token, seen
 

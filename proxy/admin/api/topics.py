@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proxy.admin.api.question import Question, Told, shown
+from proxy.admin.api.question import ProcessAnswer, Question, shown
 from proxy.protocol.topic_ids import uuid_text
 from proxy.routing.racks import borders
 from proxy.telemetry.stats import UNKNOWN_TOPIC
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from proxy.topics.topics import Topics
 
 _PER_STEP = 1_000
-"""Counters that are looked at before others get their turn."""
+"""Counters to look at before other tasks of the event loop get a turn."""
 
 
-class TopicTold(NamedTuple):
+class TopicFigures(NamedTuple):
     """One topic as one process knows it."""
 
     topic_id: str | None
@@ -30,11 +30,11 @@ class TopicTold(NamedTuple):
     fetched_bytes: int = 0
     crossed_bytes: int = 0
 
-    def added_to(self, other: TopicTold | None) -> TopicTold:
-        """The same topic as two processes know it."""
+    def added_to(self, other: TopicFigures | None) -> TopicFigures:
+        """Return the sum of what two processes know of the same topic."""
         if other is None:
             return self
-        return TopicTold(
+        return TopicFigures(
             other.topic_id or self.topic_id,
             self.partitions if other.partitions is None else other.partitions,
             other.diskless or self.diskless,
@@ -44,17 +44,17 @@ class TopicTold(NamedTuple):
         )
 
 
-async def told(
+async def collect(
     diskless: Topics, stats: Stats, replicas: Replicas, own_rack: str, question: Question
-) -> dict[str, TopicTold]:
-    """Return the topics that match, by name. `limit` is applied to the sum of all processes."""
+) -> dict[str, TopicFigures]:
+    """Return the topics that match, by name. `document` applies `limit`, to the sum of all processes."""
     wanted = question.contains.lower()
-    topics: dict[str, TopicTold] = {}
+    topics: dict[str, TopicFigures] = {}
     for number, entry in enumerate(diskless.all()):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
         if wanted in entry.name.lower():
-            topics[entry.name] = TopicTold(uuid_text(entry.topic_id) or None, entry.partitions, True)
+            topics[entry.name] = TopicFigures(uuid_text(entry.topic_id) or None, entry.partitions, True)
     for number, (way, name, size) in enumerate(stats.all_record_bytes()):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
@@ -62,7 +62,7 @@ async def told(
         name = UNKNOWN_TOPIC if name is None else name
         if wanted not in name.lower():
             continue
-        moved = TopicTold(
+        moved = TopicFigures(
             None,
             None,
             kind == "diskless",
@@ -79,10 +79,10 @@ async def told(
     return topics
 
 
-def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
-    """The answer of `GET /api/topics`."""
-    topics: dict[str, TopicTold] = {}
-    for one in told:
+def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:
+    """Return the answer of `GET /api/topics`."""
+    topics: dict[str, TopicFigures] = {}
+    for one in answers:
         for name, topic in one.value.items():
             topics[name] = topic.added_to(topics.get(name))
     first = sorted(

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin.catalogue import families
 from proxy.admin.record_metrics import record_metrics
-from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, TOLD_BY_PARENT, WorkerMetrics, metrics_page
+from proxy.admin.sums import ADDED_UP, REPORTED_BY_PARENT, SEEN_BY_ALL, WorkerMetrics, metrics_page
 from proxy.config import Prices
 from proxy.telemetry.stats import Stats
 
@@ -98,5 +98,5 @@ def test_the_page_is_there_without_any_worker() -> None:
 
 def test_every_gauge_has_a_rule_to_add_up_workers() -> None:
     gauges = {family.name for family in families() if family.kind == "gauge"} - {"diskless_proxy_workers"}
-    assert gauges == ADDED_UP | set(SEEN_BY_ALL) | TOLD_BY_PARENT
+    assert gauges == ADDED_UP | set(SEEN_BY_ALL) | REPORTED_BY_PARENT
     assert not ADDED_UP & set(SEEN_BY_ALL)

@@ -12,7 +12,7 @@ import uvloop
 from prometheus_client.core import CounterMetricFamily
 
 from proxy.admin.api.figures import Figures, added
-from proxy.admin.api.question import Question, Resource, Told
+from proxy.admin.api.question import ProcessAnswer, Question, Resource
 from proxy.process.ports import HeldPorts
 from proxy.server.worker_messages import Ask, SetLogLevel, write_message
 from proxy.server.workers import Workers, _Worker
@@ -105,7 +105,7 @@ class Counting:
             raise TimeoutError
         if question is Ask.METRICS:
             return [CounterMetricFamily("diskless_proxy_requests", "Requests.", value=self.counted)], []
-        return [Told(None, Figures(str(id(self)), counters={"requests_total": self.counted}))]
+        return [ProcessAnswer(None, Figures(str(id(self)), counters={"requests_total": self.counted}))]
 
 
 async def test_totals_do_not_fall_when_a_worker_is_silent_or_another_one_takes_its_place() -> None:
@@ -114,7 +114,7 @@ async def test_totals_do_not_fall_when_a_worker_is_silent_or_another_one_takes_i
     async def totals() -> set[float]:
         page = (await workers.metrics()).decode()
         (line,) = [line for line in page.splitlines() if line.startswith("diskless_proxy_requests_total ")]
-        answers = await workers.tell(Question(Resource.FIGURES))
+        answers = await workers.answers(Question(Resource.FIGURES))
         return {float(line.split()[1]), added(one.value for one in answers).counters["requests_total"]}
 
     ones = workers._workers = {1: Counting(1_000), 2: Counting(3_000)}  # type: ignore[assignment]
@@ -200,11 +200,11 @@ async def test_a_request_of_the_admin_port_goes_to_all_and_silent_workers_are_le
     class One:
         has_answered = False
 
-        def __init__(self, answer: list[Told] | OSError) -> None:
+        def __init__(self, answer: list[ProcessAnswer] | OSError) -> None:
             self.answer = answer
             self.asked: list[object] = []
 
-        async def ask(self, question: object) -> list[Told]:
+        async def ask(self, question: object) -> list[ProcessAnswer]:
             self.asked.append(question)
             if isinstance(self.answer, OSError):
                 raise self.answer
@@ -212,12 +212,12 @@ async def test_a_request_of_the_admin_port_goes_to_all_and_silent_workers_are_le
 
     RECENT_ERRORS.clear()
     workers = Workers(settings_of())
-    ones = {1: One([Told(None, "a")]), 2: One(TimeoutError()), 3: One([])}
+    ones = {1: One([ProcessAnswer(None, "a")]), 2: One(TimeoutError()), 3: One([])}
     workers._workers = ones  # type: ignore[assignment]
     question = Question(Resource.TOPICS)
-    assert await workers.tell(question) == [Told(1, "a")]
+    assert await workers.answers(question) == [ProcessAnswer(1, "a")]
     assert [one.asked for one in ones.values()] == [[question]] * 3
-    assert await workers.tell(Question(Resource.ERRORS)) == [Told(None, []), Told(1, "a")]
+    assert await workers.answers(Question(Resource.ERRORS)) == [ProcessAnswer(None, []), ProcessAnswer(1, "a")]
     before = log_level()
     await workers.set_log_level("error")
     assert log_level() == "error"

@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 
 from proxy.admin.api import routes
 from proxy.admin.api.figures import Figures
-from proxy.admin.api.fleet import FleetTold
+from proxy.admin.api.fleet import FleetView
 from proxy.admin.api.pace import MAX_WAITING
-from proxy.admin.api.question import MAX_LIMIT, Question, Resource, Told
-from proxy.admin.api.topics import TopicTold
+from proxy.admin.api.question import MAX_LIMIT, ProcessAnswer, Question, Resource
+from proxy.admin.api.topics import TopicFigures
 from proxy.admin.http import AdminServer
 from proxy.config import Admin, Settings
 from proxy.process.ports import StartError
@@ -49,8 +49,11 @@ class Source:
         error = RecentError(5, "warning", "refused", HOSTILE, "fix it", 2)
         self.values: dict[Resource, list[Any]] = {
             Resource.FIGURES: [Figures("a", 3), Figures("b", 2)],
-            Resource.FLEET: [FleetTold("a", (), ()), FleetTold("b", (), (Broker(1, "broker", 9092, None),))],
-            Resource.TOPICS: [{HOSTILE: TopicTold("id", 2, True, 1)}, {HOSTILE: TopicTold("id", 2, True, 0, 2, 3)}],
+            Resource.FLEET: [FleetView("a", (), ()), FleetView("b", (), (Broker(1, "broker", 9092, None),))],
+            Resource.TOPICS: [
+                {HOSTILE: TopicFigures("id", 2, True, 1)},
+                {HOSTILE: TopicFigures("id", 2, True, 0, 2, 3)},
+            ],
             Resource.SEGMENTS: [[], []],
             Resource.CONNECTIONS: [(1, [connection("x", 1)]), (2, [connection("y", 7), connection("z", 0)])],
             Resource.ERRORS: [[error], [error]],
@@ -68,13 +71,13 @@ class Source:
     async def metrics(self) -> bytes:
         return b"# nothing\n"
 
-    async def tell(self, question: Question) -> list[Told]:
+    async def answers(self, question: Question) -> list[ProcessAnswer]:
         self.asked.append(question)
         if self.hold is not None and question.resource is not Resource.FIGURES:
             await self.hold.wait()
         if self.failure is not None and question.resource is not Resource.FIGURES:
             raise self.failure
-        return [Told(number + 1, value) for number, value in enumerate(self.values[question.resource])]
+        return [ProcessAnswer(number + 1, value) for number, value in enumerate(self.values[question.resource])]
 
     def drain(self) -> None:
         self.drained += 1
@@ -247,7 +250,7 @@ async def test_the_log_level_is_one_of_four(port: Port) -> None:
 async def test_invalid_bodies_are_not_errors_of_the_proxy(port: Port, kind: str, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Content-Type": kind} if kind else {})
     status, answer, _ = await port.ask("/api/log-level", "PUT", headers=headers, data=body)
-    assert (status, answer) == (400, {"error": "the body is no JSON object; send one"})
+    assert (status, answer) == (400, {"error": "the body is not a JSON object; send one"})
 
 
 async def until(met: Callable[[], bool]) -> None:

@@ -72,9 +72,9 @@ def test_while_the_file_is_unusable_nothing_is_allowed(file: Path) -> None:
         (b" \n\t\n", 0o600, "is empty; write a token into it"),
         (b"abc", 0o604, "can be read or written by everyone on this machine; chmod o-rw it"),
         (b"abc", 0o602, "can be read or written by everyone on this machine; chmod o-rw it"),
-        (b"two words", 0o600, "holds no token: up to 1024 printable ASCII characters"),
-        (b"\xff\xfe", 0o600, "holds no token"),
-        (b"a" * 1025, 0o600, "holds no token"),
+        (b"two words", 0o600, "does not contain a token .up to 1024 printable ASCII characters"),
+        (b"\xff\xfe", 0o600, "does not contain a token"),
+        (b"a" * 1025, 0o600, "does not contain a token"),
     ],
 )
 def test_a_file_that_can_not_be_used_ends_the_start_with_one_line(

@@ -71,21 +71,21 @@ export class Actions {
 
   async run(method, path, body, done) {
     if (!this.token.value) {
-      this.tell("Enter the token first: it is the content of admin.token_file.", true);
+      this.report("Enter the token first: it is the content of admin.token_file.", true);
       this.token.focus();
       return;
     }
     for (const button of [this.setLevel, this.drain]) button.disabled = true;
     try {
       await change(method, path, body, this.token.value);
-      this.tell(done, false);
+      this.report(done, false);
     } catch (error) {
-      this.tell(`Not done. ${error.message}`, true);
+      this.report(`Not done. ${error.message}`, true);
     }
     for (const button of [this.setLevel, this.drain]) button.disabled = false;
   }
 
-  tell(text, failed) {
+  report(text, failed) {
     setText(this.outcome, text);
     setAttribute(this.outcome, "class", failed ? "outcome failed" : "outcome");
   }

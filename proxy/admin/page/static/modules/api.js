@@ -2,7 +2,7 @@
 
 const ANSWER_WITHIN_MS = 5_000;
 
-/** An answer that is none: the text tells what happened. */
+/** A failed request: the text describes what happened. */
 export class NoAnswer extends Error {}
 
 /** The JSON document at `api/<path>`. Throws NoAnswer. */

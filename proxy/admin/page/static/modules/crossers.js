@@ -1,11 +1,11 @@
-// Who crosses: the connections with most crossed bytes, and what to do about each.
+// Who crosses: the connections with the most crossed bytes, and a remedy for each.
 
 import { h, setText } from "./dom.js";
 import { bytes, exact } from "./format.js";
 
 const SHOWN = 8;
 
-/** What sets the rack, by how it was told: to be put right where the client is in this rack after all. */
+/** The setting that the rack comes from, by its source: to be corrected if the client is in this rack after all. */
 const WHERE_SAID = {
   "client ID": "the rack in its client.id",
   request: "its client.rack",
@@ -15,11 +15,11 @@ const WHERE_SAID = {
   proxy: "the rack of this proxy",
 };
 
-/** Build, or build anew, the list. */
+/** Build or rebuild the list. */
 export function showCrossers(place, connections, overview, fleet) {
   const crossing = connections.filter((one) => one.crossed_bytes > 0).slice(0, SHOWN);
   if (!crossing.length) {
-    place.replaceChildren(h("p", { class: "quiet" }, "No connection that is open has moved records between racks."));
+    place.replaceChildren(h("p", { class: "quiet" }, "No open connection has moved records between racks."));
     return;
   }
   let list = place.querySelector("ul");
@@ -30,23 +30,23 @@ export function showCrossers(place, connections, overview, fleet) {
   while (list.children.length > crossing.length) list.lastElementChild.remove();
   crossing.forEach((connection, index) => {
     const entry = list.children[index] ?? list.appendChild(newEntry());
-    const [who, crossed, told, remedy] = entry.children;
+    const [who, crossed, source, remedy] = entry.children;
     setText(who, connection.client_id || `${connection.client}, without a client ID`);
     setText(crossed, `${bytes(connection.crossed_bytes)} crossed`);
     crossed.title = exact(connection.crossed_bytes, "bytes between racks");
-    setText(told, toldOf(connection));
+    setText(source, sourceOf(connection));
     setText(remedy, remedyFor(connection, overview, fleet));
   });
 }
 
 function newEntry() {
-  return h("li", { class: "crosser" }, h("p", { class: "who" }), h("p", { class: "crossed" }), h("p", { class: "told" }), h("p", { class: "remedy" }));
+  return h("li", { class: "crosser" }, h("p", { class: "who" }), h("p", { class: "crossed" }), h("p", { class: "source" }), h("p", { class: "remedy" }));
 }
 
-function toldOf(connection) {
+function sourceOf(connection) {
   const rack = connection.rack ? `in ${connection.rack}` : "in no known rack";
   const software = connection.software ? ` · ${connection.software}` : "";
-  return `${rack} (told by the ${connection.rack_from ?? "proxy"}) · ${connection.client} · ${connection.listener}${software}`;
+  return `${rack} (from the ${connection.rack_from ?? "proxy"}) · ${connection.client} · ${connection.listener}${software}`;
 }
 
 /** One sentence that says what to set, and to what. */

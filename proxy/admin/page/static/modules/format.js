@@ -11,7 +11,7 @@ function threeDigits(value) {
   return value >= 0.1 ? value.toFixed(2) : value.toPrecision(2);
 }
 
-/** Bytes; a kB is 1,000 of them, as prices are told. */
+/** Bytes; a kB is 1,000 of them, as in prices. */
 export function bytes(value) {
   if (value === null || value === undefined) return UNKNOWN;
   let size = Math.abs(value);

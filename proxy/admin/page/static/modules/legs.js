@@ -1,4 +1,4 @@
-// From the flows that the proxy tells to legs: records go from clients to this proxy and on to brokers, or back, and each
+// Converts the flows that the proxy reports to legs: records go from clients to this proxy and on to brokers, or back, and each
 // leg between two racks is a crossing. No drawing here.
 
 /**

@@ -107,7 +107,7 @@ export class Plot {
     setAttribute(this.drawing, "viewBox", `0 0 ${this.width} ${HEIGHT}`);
     this.drawing.replaceChildren(...this.grid(format), ...series.flatMap(({ key }, tone) => this.line(key, tone)), ...this.cursor());
     setAttribute(this.drawing, "aria-label", `${name}, last ten minutes. ${this.summary()}`);
-    this.tellValues();
+    this.showValues();
   }
 
   grid(format) {
@@ -156,13 +156,13 @@ export class Plot {
     return [s("line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), ...dots];
   }
 
-  tellValues() {
+  showValues() {
     const sample = this.samples[this.pointed ?? this.samples.length - 1];
     const { series, format } = this.options;
-    const told = series.map(({ key }) => format(this.value(sample, key)));
-    told.forEach((text, index) => setText(this.legend.children[index].lastElementChild, text));
+    const texts = series.map(({ key }) => format(this.value(sample, key)));
+    texts.forEach((text, index) => setText(this.legend.children[index].lastElementChild, text));
     setText(this.at, this.pointed === null ? "now" : clock(sample.time_ms));
-    const spoken = series.map(({ name }, index) => `${name} ${told[index]}`).join(", ");
+    const spoken = series.map(({ name }, index) => `${name} ${texts[index]}`).join(", ");
     setAttribute(this.slider, "aria-valuetext", sample ? `${clock(sample.time_ms)}: ${spoken}` : "no values yet");
   }
 

@@ -9,8 +9,8 @@ const STATES = { ready: "ready", not_ready: "not ready", draining: "draining" };
 /** Show what the overview says. */
 export function showState(overview, history) {
   const state = STATES[overview.state] ?? overview.state;
-  const told = overview.state === "ready" && overview.remark ? "ready, with a remark" : state;
-  tellState(told, overview.state, `is ${told}`);
+  const shown = overview.state === "ready" && overview.remark ? "ready, with a remark" : state;
+  showState(shown, overview.state, `is ${shown}`);
   setText(byId("proxy-name"), overview.proxy ?? "");
   document.title = `${overview.proxy ?? "proxy"}: ${state} – diskless-proxy`;
   const reason = byId("reason");
@@ -47,14 +47,14 @@ function tiles(overview, now) {
   ];
 }
 
-let toldState = null;
+let shownState = null;
 
-function tellState(text, state, spoken) {
+function showState(text, state, spoken) {
   const badge = byId("state");
   setText(badge, text);
   setAttribute(badge, "data-state", state);
-  if (toldState !== null && toldState !== text) announce(`The proxy ${spoken}.`);
-  toldState = text;
+  if (shownState !== null && shownState !== text) announce(`The proxy ${spoken}.`);
+  shownState = text;
 }
 
 /** All is as of now. */
@@ -72,5 +72,5 @@ export function showStale(since, why) {
   setText(banner, `${what}. Cause: ${why}. Trying again every 2 s.`);
   banner.hidden = false;
   document.body.dataset.stale = "true";
-  tellState("does not answer", "silent", "does not answer");
+  showState("does not answer", "silent", "does not answer");
 }

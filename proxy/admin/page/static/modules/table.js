@@ -91,7 +91,7 @@ export class Table {
     this.draw();
   }
 
-  /** Show these rows; `total` is how many there are, where not all are told. */
+  /** Show these rows; `total` is how many there are, if not all are listed. */
   update(rows, total = rows.length) {
     this.rows = rows;
     this.total = total;

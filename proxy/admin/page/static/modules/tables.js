@@ -89,7 +89,7 @@ export function makeTables(changed) {
         named("client ID", "client_id"),
         { name: "address", text: (row) => row.client },
         { name: "rack", text: (row) => row.rack || "–" },
-        { name: "told by", text: (row) => row.rack_from ?? "–" },
+        { name: "rack from", text: (row) => row.rack_from ?? "–" },
         { name: "listener", text: (row) => row.listener ?? "–" },
         { name: "software", text: (row) => row.software ?? "–" },
         { name: "user", text: (row) => row.principal ?? "–" },

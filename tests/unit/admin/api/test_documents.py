@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from proxy.admin.api import connections, fleet, segments, topics
-from proxy.admin.api.question import Question, Resource, Told, shown
+from proxy.admin.api.question import ProcessAnswer, Question, Resource, shown
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
 from proxy.coordinator.interface_registry import DisklessTopic
@@ -44,7 +44,7 @@ class OneRack:
 
 async def answer_for(clients: list[Any], **asked: Any) -> dict[str, Any]:
     question, racks = Question(Resource.CONNECTIONS, **asked), cast(Any, OneRack())
-    return connections.document([Told(None, await connections.told(clients, racks, question))], question)
+    return connections.document([ProcessAnswer(None, await connections.collect(clients, racks, question))], question)
 
 
 async def test_connections_that_cross_come_first_then_those_that_moved_most() -> None:
@@ -96,8 +96,8 @@ async def test_topics_come_from_the_registry_and_from_the_counters() -> None:
     diskless: Any = SimpleNamespace(all=lambda: entries)
     replicas: Any = SimpleNamespace(peek=lambda name: known if name == "orders" else None)
     question = Question(Resource.TOPICS)
-    found = await topics.told(diskless, stats, replicas, "rack-a", question)
-    answer = topics.document([Told(None, found)], question)
+    found = await topics.collect(diskless, stats, replicas, "rack-a", question)
+    answer = topics.document([ProcessAnswer(None, found)], question)
     rows = {row["name"]: row for row in answer["topics"]}
     assert list(rows) == ["orders", "events", "(unknown)", "quiet"]
     # From the client's rack to the proxy's, and on to the leader's.
@@ -119,7 +119,7 @@ async def test_the_fleet_is_returned_while_the_coordinator_is_away(reachable: bo
     records = {one.proxy_id: one for one in (own, old)}
     seen: Any = SimpleNamespace(identity=own.proxy_id, records=records, look=look)
     question = Question(Resource.FLEET)
-    answer = fleet.document([Told(1, await fleet.told(seen, 10_000, []))], question)
+    answer = fleet.document([ProcessAnswer(1, await fleet.collect(seen, 10_000, []))], question)
     assert [(row["this"], row["version"]) for row in answer["proxies"]] == [(False, None), (True, None)]
     assert {row["age_ms"] for row in answer["proxies"]} == ({6_000} if reachable else {None})
 
@@ -130,7 +130,7 @@ async def test_the_fleet_is_returned_while_the_coordinator_is_away(reachable: bo
 )
 def test_a_proxy_of_one_process_is_named_as_in_its_logs(processes: list[str], names: list[str]) -> None:
     records = tuple((ProxyRecord(name, "rack-a", (), 3), None) for name in processes)
-    answer = fleet.document([Told(1, fleet.FleetTold("", records, ()))], Question(Resource.FLEET))
+    answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET))
     assert [row["proxy"] for row in answer["proxies"]] == names
 
 
@@ -140,7 +140,7 @@ def test_the_last_segments_are_kept() -> None:
         recent.uploaded(BuiltSegment(number.to_bytes(16, "big"), bytearray(number), ()), 0.25)
     recent.committed((0).to_bytes(16, "big"), 1.0)
     recent.committed((SEGMENTS_REMEMBERED + 4).to_bytes(16, "big"), 0.5)
-    answer = segments.document([Told(None, recent.newest(1_000))], Question(Resource.SEGMENTS, limit=2))
+    answer = segments.document([ProcessAnswer(None, recent.newest(1_000))], Question(Resource.SEGMENTS, limit=2))
     first, second = answer["segments"]
     assert (first["bytes"], first["upload_ms"], first["commit_ms"]) == (SEGMENTS_REMEMBERED + 4, 250, 500)
     assert (second["bytes"], second["commit_ms"]) == (SEGMENTS_REMEMBERED + 3, None)
