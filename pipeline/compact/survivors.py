@@ -31,15 +31,15 @@ Batches = Iterator[Any]
 
 @dataclass
 class KeysRead:
-    """What tasks report about the keys of chunks, each time they read them."""
+    """Reports of tasks about the keys of chunks, from each time that tasks read the keys."""
 
     chunks: set[int] = field(default_factory=set)
     """Chunks whose keys a task has read to the end."""
     unread: dict[int, Unread] = field(default_factory=dict)
-    """Logs of which it could not read all: one reason each."""
+    """Logs that a task could not read completely, with one reason each."""
 
     def note(self, log: int, unread: Unread) -> None:
-        """One more."""
+        """Add a log that could not be read completely."""
         self.unread[log] = unread
 
 

@@ -53,8 +53,8 @@ def crossings(racks: int, replication_factor: int) -> Crossings:
     away = (racks - 1) / racks
     replicas = max(replication_factor, 1)
     each, more = divmod(replicas, racks)
-    beside = (racks - more) * each**2 + more * (each + 1) ** 2  # of leader and replica in the same rack, each pair
-    return Crossings(away, replicas - beside / replicas, away)
+    same_rack = (racks - more) * each**2 + more * (each + 1) ** 2  # pairs of leader and replica in the same rack
+    return Crossings(away, replicas - same_rack / replicas, away)
 
 
 def saved_usd(record_bytes: DisklessBytes, racks: int, replication_factor: int, prices: Prices) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""Checks of the addresses that clients get: they must resolve and lead to this machine, as far as it can tell."""
+"""Checks of the addresses that clients get: they must resolve, and lead to this machine as far as that can be
+checked."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What is known of a client's authentication to its broker, whose messages pass. Sans-io.
+"""The state of a client's authentication to its broker, from the messages that pass through. Sans-io.
 
-The broker decides whom it lets in. This only keeps the proxy from answering, or asking the broker, what the broker
-would not hear of from this client now: anything but the exchange itself before it is done, and anything but a new
-exchange once the session has ended (KIP-368). The order of messages is that of Kafka's SaslServerAuthenticator.
+The broker decides which clients it accepts. This module only keeps the proxy from answering or forwarding a request
+that the broker would reject now. Before the exchange is done, only the exchange itself is allowed. Once the session has
+expired (KIP-368), only a new exchange is allowed. The order of messages is that of Kafka's SaslServerAuthenticator.
 
-For PLAIN, SCRAM and OAUTHBEARER the end of an exchange is known. Of other mechanisms (GSSAPI, plug-ins) only the broker
-knows how many tokens they take: there every token that it accepts may be the last, and a request that comes too early
-is refused by the broker when it is sent on, or when the client's rights are asked for.
+The end of an exchange is known for PLAIN, SCRAM and OAUTHBEARER. For other mechanisms (GSSAPI, plug-ins) only the
+broker knows the number of tokens, so every token that it accepts may be the last. If a request comes too early, the
+broker rejects it when the proxy forwards it, or when the proxy asks for the client's rights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REMEDY = "set the client's security.protocol and SASL settings as for the broke
 
 
 class Authentication:
-    """One connection's authentication; `required` where the brokers' listener is one of SASL. `now`: in seconds.
+    """One connection's authentication; `required` if the brokers' listener uses SASL. `now` returns seconds.
 
     Until the first exchange is over, a request has at most `max_bytes`, and there are at most `max_requests`.
     """

@@ -13,11 +13,11 @@ class Request(NamedTuple):
     correlation_id: int
     client_id: str | None
     frame: memoryview
-    """Without its 4-byte size."""
+    """The frame without its 4-byte size."""
     body: memoryview
-    """Of `frame`, behind the header."""
+    """The part of `frame` after the header."""
 
     def with_body(self, body: bytes) -> Request:
-        """The same request with another body."""
+        """Return the same request with another body."""
         frame = memoryview(bytes(self.frame[: len(self.frame) - len(self.body)]) + body)
         return self._replace(frame=frame, body=frame[len(frame) - len(body) :])

@@ -1,4 +1,4 @@
-"""What the client may do with a topic, as its own brokers say: no second ACL system.
+"""The client's rights to topics, as its own brokers report them: there is no second ACL system.
 
 The proxy asks Metadata with the topics' authorized operations on the client's own broker connection, thus as the
 client's principal (KIP-430), and remembers the answer for a short time per connection.
@@ -48,7 +48,7 @@ class _Known(NamedTuple):
     error_code: int
     operations: int
     topic_id: bytes
-    """ANY_ID where brokers tell none. Next to UNKNOWN_TOPIC_OR_PARTITION the ID that was asked for."""
+    """ANY_ID if the brokers report no ID. With UNKNOWN_TOPIC_OR_PARTITION, the requested ID."""
 
     def is_of(self, topic_id: bytes) -> bool:
         """True if it was said of the topic with that ID."""
@@ -133,7 +133,8 @@ class Rights:
         return known.error_code == UNKNOWN_TOPIC_OR_PARTITION or not known.is_of(topic_id)
 
     def _forget_old(self) -> None:
-        """Where many are known, all that no request counts on; before asking, as the answers are needed afterwards."""
+        """Drop answers that no request relies on, if many are cached; before asking, because new answers are needed
+        after it."""
         if len(self._known) <= self._limit:
             return
         ended_s = self._now() - _COUNTED_ON_S
@@ -145,7 +146,7 @@ class Rights:
 async def confirmed(client: Client, request: Request, topic: str, operation: int) -> bool:
     """Ask the brokers now, also about a topic that they don't have; True if they confirm the right.
 
-    Brokers tell the operations of every name that the client may describe, whether there is such a topic or not
+    Brokers report the operations of every name that the client may describe, whether the topic exists or not
     (`KafkaApis.handleTopicMetadataRequest`). Raises BrokerUnreachable.
     """
     body = build_metadata_request(_VERSION, [topic], topic_authorized_operations=True)

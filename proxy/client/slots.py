@@ -1,7 +1,8 @@
 """Response slots: one per request that is answered, in the order of arrival; the head of the queue is flushed.
 
-A slot is filled by the broker (`BrokerSlot`, streamed where it is the head) or by the proxy itself (`Slot.fill`). So
-a connection's answers keep Kafka's order whoever gives them, and diskless produces can be pipelined (decision 0002).
+The broker fills a slot (`BrokerSlot`, streamed at the head of the queue), or the proxy itself does (`Slot.fill`). So a
+connection's answers keep Kafka's order, whether they come from the broker or the proxy, and diskless produces can be
+pipelined (decision 0002).
 """
 
 from __future__ import annotations

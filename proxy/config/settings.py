@@ -75,8 +75,8 @@ class Settings(BaseSettings):
     prices: Prices = Prices()
     rollups: Rollups = Rollups()
     leader_choice: Literal["sticky", "round_robin", "partition_hash", "replica"] = "sticky"
-    """Which live broker of the client's rack leads its diskless partitions. `sticky`: one broker for all of them, for
-    as long as it lives. `round_robin`: one broker for all of them, another with each Metadata (exactly KAFKA-19257).
+    """The live broker of the client's rack that leads its diskless partitions. `sticky`: one broker for all of them, as
+    long as it lives. `round_robin`: one broker for all of them, a different one in each Metadata (exactly KAFKA-19257).
     `partition_hash`: one broker for each partition, the same for all clients of the rack. `replica`: a replica of the
     partition, and everything except the leader is as the brokers say (KIP-1163 for older clients)."""
     kip1163_api: bool = False

@@ -148,8 +148,10 @@ class AutoCreation:
         if theirs:
             again = asked._replace(version=version, topics=[MetadataRequestTopic(name) for name in theirs])
             body = await client.ask(request, METADATA, version, encode_metadata_request(again))
-            told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
-            errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
+            answered = {
+                topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None
+            }
+            errors = {name: error_code for name, error_code in answered.items() if error_code not in _MAY_BE_OVER}
         mine = [name for name in missing if self._is_mine(name) and self._topics.find(name) is None]
         mine, refused = self._on_demand.begin(mine), []
         try:
@@ -169,8 +171,8 @@ class AutoCreation:
     ) -> dict[str, int]:
         """Create topics, and return Kafka's errors of those that do not exist afterwards.
 
-        As brokers do, with the brokers' own numbers of partitions and of replicas: those that a request leaves out are
-        the controllers', which may have others.
+        The request has the brokers' own numbers of partitions and replicas, as a broker's request has. If a request
+        omits them, the controllers use their own defaults, which may differ.
         """
         errors = {}
         results = await self._creator.create_by_name(
@@ -196,10 +198,10 @@ class AutoCreation:
         return errors
 
     async def _brokers_create(self) -> Mapping[str, str | None] | None:
-        """The brokers' defaults if they create topics on demand; None where they don't, or don't say."""
+        """Return the brokers' defaults if they create topics on demand; None if they don't, or don't answer."""
         try:
-            told = await broker_configs(self._cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
-            return told if told.get(_AUTO_CREATE) == "true" else None
+            configs = await broker_configs(self._cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
+            return configs if configs.get(_AUTO_CREATE) == "true" else None
         except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
             log.warning(
                 "auto_creation_unknown",

@@ -310,7 +310,7 @@ class _Creating:
         partitions = partition_count(self._asked[name]) or result.num_partitions
         try:
             if partitions <= 0:
-                # The broker does not tell its defaults to who may not describe configs.
+                # A broker does not report its defaults to a client that may not describe configs.
                 if not await self._of.reservations.settle(name, _SHADOW_WAIT_S):
                     raise BrokerUnreachable("the brokers have not heard of the shadow topic yet")
             else:

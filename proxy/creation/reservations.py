@@ -1,10 +1,10 @@
-"""Names that are reserved for diskless topics, on their way to be opened or undone; and topics on their way out.
+"""Names that are reserved for diskless topics until the topic is opened or the reservation undone; and deletions.
 
-A reservation is settled by what the brokers say: the shadow topic exists, so the diskless topic is opened; or it does
-not, so the name is free again. Its owner does that at once where the brokers have told it; else, and when the owner is
-gone, it is done later: the shadow may still come, as long as the controller may carry out the creation
-(`fleet.create_topic_timeout_ms`), and some broker may hear of it before others do. Both ways may be repeated and raced:
-opening gives the same logs and the same entry, undoing names the owner whose reservation is meant.
+The brokers' answer settles a reservation. If the shadow topic exists, the diskless topic is opened. If it does not
+exist, the name is free again. The owner settles at once if the brokers have answered it. Otherwise, or if the owner has
+died, another proxy settles later. It waits because the shadow may still appear: the controller may carry out the
+creation until `fleet.create_topic_timeout_ms` is over, and some brokers may learn of it before others. Both ways may be
+repeated, and may race: opening gives the same logs and the same entry, and undoing names the owner of the reservation.
 """
 
 from __future__ import annotations

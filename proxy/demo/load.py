@@ -1,7 +1,7 @@
-"""A load whose outcome can be checked record by record: for the demo, and for tests that break things meanwhile.
+"""A load whose outcome is checked record by record: for the demo, and for tests that break parts meanwhile.
 
 In every rack, processes of their own run idempotent producers (`acks=all`) and consumers on a classic and a diskless
-topic. Every rack reads everything. `Tally` tells what was lost, duplicated, out of order or different:
+topic. Every rack reads everything. `Tally` reports records that were lost, duplicated, out of order or different:
 
     with Load({"rack-a": stack.bootstrap("rack-a"), "rack-b": stack.bootstrap("rack-b")}) as load:   # starts it
         time.sleep(5)

@@ -30,25 +30,27 @@ from proxy.demo.security import SecurityKind, StackSecurity, grant_service
 from proxy.demo.valkey import Valkey
 
 DISKLESS_BY_NAME = r"diskless\..*"
-"""Topics of such names are diskless in the demo: Kafka's own tools can't ask for it, as they check config names."""
+"""Names of topics that are diskless in the demo. Kafka's own tools can't request it, because they check config
+names."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the stack consists of, and where."""
+    """Parts of the stack, and their directory and ports."""
 
     directory: Path | None = None
-    """Kept at the end, and started from when it holds data; where None, a temporary one that is removed."""
+    """Directory that is kept at the end; if it has data, the stack starts with them. If None, a temporary directory."""
     port_base: int | None = None
-    """The first of a range of ports, see `ports.py`; where None, a free range is looked for."""
+    """The first of a range of ports, see `ports.py`; if None, a free range is picked."""
     storage: Literal["file", "s3"] = "file"
     racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
     """One or more brokers (node IDs from 1) and one or more proxies for each."""
     brokers_per_rack: int = 1
-    """Node IDs go around the racks: with two racks of two, brokers 1 and 3 are in the first one."""
+    """Number of brokers per rack. Node IDs go around the racks: of two racks with two each, the first has brokers 1 and
+    3."""
     brokers_started: int | None = None
-    """So many of the brokers, the first ones by node ID; the others never were members of the cluster until
-    `start_broker`. All where None."""
+    """Number of brokers to start, the first ones by node ID; None for all. The others join the cluster by
+    `start_broker`."""
     proxies: bool = True
     proxies_per_rack: int = 1
     """Named after the rack: `rack-a`, `rack-a-2`, …"""
@@ -57,7 +59,7 @@ class StackOptions:
     workers: int = 1
     """Processes of each proxy, see the setting."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Put over the settings of every proxy, section by section."""
+    """Settings that override those of every proxy, section by section."""
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     """Put over the properties of every broker."""
     security: SecurityKind = "plaintext"

@@ -72,17 +72,17 @@ class CloudStorage:
             raise StorageError(f"storage.url {self._settings.url}: {error}") from error
 
     async def close(self) -> None:
-        """As `ObjectStorage.close`. The client has no call for it: its connections end with it."""
+        """See `ObjectStorage.close`. The client has no such call: its connections end when the client is released."""
         self._store = None
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
-        """As `ObjectStorage.upload`.
+        """See `ObjectStorage.upload`.
 
-        The client retries by itself, so "exists already" may be said of the object that the first attempt made: the
-        upload's own mark decides. Any other failure is decided by it too.
+        The client retries by itself, so the answer "exists already" may be about the object that the first attempt
+        made. The upload's own mark decides whether it is. The mark also decides after any other failure.
         """
         if len(data) != length:
-            raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
+            raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
         mark, store = uuid.uuid4().hex, self._opened()
         try:
             put = obstore.put_async(
@@ -95,7 +95,7 @@ class CloudStorage:
             raise StorageError(f"upload of {key}: {self._explain(error)}") from error
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
-        """As `ObjectStorage.fetch`."""
+        """See `ObjectStorage.fetch`."""
         checked_range(key, start, end)
         store, path = self._opened(), checked_key(key)
         try:
@@ -115,7 +115,7 @@ class CloudStorage:
             raise (ObjectRefused if refused else StorageError)(f"fetch of {key}: {self._explain(error)}") from error
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
-        """As `ObjectStorage.objects`: a request for each page of the service."""
+        """See `ObjectStorage.objects`. Sends one request for each page of the service."""
         listed = obstore.list(self._opened(), prefix=checked_folder(folder) or None)
         try:
             while True:
@@ -129,7 +129,7 @@ class CloudStorage:
             raise StorageError(f"listing of {self._bucket}: {self._explain(error)}") from error
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """As `ObjectStorage.delete`: a request for each object, `max_connections` at a time."""
+        """See `ObjectStorage.delete`. Sends one request for each object, at most `max_connections` at a time."""
         store = self._opened()
         left: dict[str, str] = {}
 

@@ -68,7 +68,7 @@ class FileStorage:
     async def upload(self, key: str, data: Buffer, length: int) -> None:
         """Upload an object as `ObjectStorage.upload`. A cancelled upload ends when its thread is done with `data`."""
         if len(data) != length:
-            raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
+            raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
         await self._in_thread(lambda: self._write(self._root / checked_key(key), data))
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytearray:

@@ -83,7 +83,7 @@ class S3Storage:
         this very call, and is whole.
         """
         if len(data) != length:
-            raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
+            raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
         mark = uuid.uuid4().hex
         try:
             await self._send("put_object", key, Body=io.BytesIO(data), IfNoneMatch="*", Metadata={UPLOAD_MARK: mark})

@@ -27,7 +27,7 @@ from proxy.wire.steps import Pace, Pausing, Steps
 
 _ERROR_CODE = 4
 _LAG, _AFTER_LAG = 16, 26
-"""Of a partition in DescribeShareGroupOffsets v1: after index, start offset and epoch; before the error message."""
+"""Start and end of a partition's lag in DescribeShareGroupOffsets v1: after index, start offset and epoch."""
 _NO_LAG = -1
 
 

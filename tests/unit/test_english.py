@@ -15,15 +15,15 @@ ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
 
 FRAGMENTS = re.compile(r"(Of|By|As|In|Which|That|Whose|What|Those|Where|Who|Whoever|Without)\b")
 """First words of docstrings that are no sentence with a verb."""
-MOST_FRAGMENTS = 112
+MOST_FRAGMENTS = 65
 WORDS = {
-    r"tells?|told|telling": 200,
+    r"tells?|told|telling": 81,
     r"anew": 7,
-    r"for ever": 7,
+    r"for ever": 6,
     r"seldom": 1,
-    r"whoever": 11,
+    r"whoever": 7,
     r"mends?|mended|mending": 1,
-    r"beside": 7,
+    r"beside": 5,
     r"but for": 5,
 }
 """Words with a plainer one, and the most lines that may have them."""

@@ -184,12 +184,12 @@ class Completion:
         """
         owners = self._owners()
         left = [wish for wish in intents if not self._is_young(wish) or wish.owner not in owners]
-        told = await self._ask(list({wish.name: wish for wish in left}))
-        known = {topic.name: topic for topic in told.topics}
+        answer = await self._ask(list({wish.name: wish for wish in left}))
+        known = {topic.name: topic for topic in answer.topics}
         bound, doubtful, missing = list[Pending](), _Doubtful(), dict[str, list[Pending]]()
         for wish in left:
             topic = known.get(wish.name)
-            if wish.name in told.hidden:
+            if wish.name in answer.hidden:
                 hidden.append(wish)
             elif topic is None:
                 missing.setdefault(wish.name, []).append(wish)
@@ -213,12 +213,12 @@ class Completion:
         by_topic: dict[bytes, list[Pending]] = {}
         for wish in wishes:
             by_topic.setdefault(wish.topic_id, []).append(wish)
-        told = await self._ask(list(by_topic))
-        of_topics = [(known, by_topic.pop(known.topic_id)) for known in told.topics]
+        answer = await self._ask(list(by_topic))
+        of_topics = [(known, by_topic.pop(known.topic_id)) for known in answer.topics]
         topics = await asyncio.to_thread(
             lambda: [_Topic(known, tuple(some), partition_wishes(known, some)) for known, some in of_topics]
         )
-        for topic_id in told.hidden & by_topic.keys():
+        for topic_id in answer.hidden & by_topic.keys():
             hidden += by_topic.pop(topic_id)  # type: ignore[arg-type]
         return topics, by_topic
 
@@ -227,10 +227,10 @@ class Completion:
         found, denied, hidden = list[ClassicTopic](), set[str | bytes](), set[str | bytes]()
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
             some = topics[start : start + TOPICS_PER_REQUEST]
-            told = await ask_replicas(connection or self._cluster.service, some)
-            found += told.topics
-            denied |= told.denied
-            hidden |= told.hidden
+            answer = await ask_replicas(connection or self._cluster.service, some)
+            found += answer.topics
+            denied |= answer.denied
+            hidden |= answer.hidden
         return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
     async def _gone(self, missing: Mapping[_Key, list[Pending]]) -> _Doubtful:
@@ -245,10 +245,10 @@ class Completion:
         for node_id in sorted(self._cluster.view.brokers):
             connection = self._cluster.connection_to(node_id)
             try:
-                told = await self._ask(denied, connection)
+                answer = await self._ask(denied, connection)
             finally:
                 connection.close()
-            denied = [key for key in denied if key in told.denied]
+            denied = [key for key in denied if key in answer.denied]
             if not denied:
                 break
         return denied

@@ -178,11 +178,11 @@ class _Growing:
         again = replace(self._asked, topics=(replace(topic, assignments=assignments),))
         body = await self.ask(self._request.api_key, self._request.api_version, encode(again))
         try:
-            told: Any = read_response(self._request.api_key, self._request.api_version, body)
-            (result,) = told.results
+            answer: Any = read_response(self._request.api_key, self._request.api_version, body)
+            (result,) = answer.results
         except (ProtocolError, ValueError) as error:
             raise BrokerUnreachable(f"the answer to CreatePartitions can't be read: {error}") from error
-        self._throttle_time = max(self._throttle_time, told.throttle_time)
+        self._throttle_time = max(self._throttle_time, answer.throttle_time)
         error_code = result.error_code.value
         if error_code == NONE and not self._asked.validate_only:
             log.info(

@@ -1,15 +1,15 @@
-"""What is remembered of topics that have fewer replicas than were asked for, until they have them all (KIP-409).
+"""Pending wishes: topics with fewer replicas than requested, stored until they have all replicas (KIP-409).
 
-A wish is written down before the brokers are asked to make what it is about, so that a proxy that dies at any moment
-leaves either nothing or a wish that somebody can settle:
+A wish is stored before the brokers create its topic. So a proxy that dies at any moment leaves either nothing, or a
+wish that another proxy can settle:
 
-1. `remember` with topic ID `NO_TOPIC_ID`: an intent, the topic may not exist yet (CreatePartitions knows the ID);
-2. the topic is made with the replicas that can be had;
-3. `bind` with the ID that the brokers gave it; then the client is answered;
-4. when all its replicas are in sync, or the topic is gone: `forget`.
+1. `remember` with the topic ID `NO_TOPIC_ID`: an intent; the topic may not exist yet (CreatePartitions knows the ID);
+2. the topic is created with as many replicas as there are brokers for;
+3. `bind` with the topic's ID from the brokers; then the client gets its answer;
+4. `forget` when all replicas are in sync, or when the topic does not exist any more.
 
-What the brokers refused is forgotten at once by whoever asked them. An intent that stays is one whose outcome nobody
-knows: its owner died, or got no clear answer.
+If the brokers reject the creation, its owner forgets the intent at once. The outcome of an intent that stays is
+unknown: its owner died, or got no clear answer.
 """
 
 from __future__ import annotations
@@ -26,42 +26,43 @@ from proxy.coordinator.interface_registry import NO_TOPIC_ID
 class Pending:
     """A wish for replicas that a topic does not have yet.
 
-    Either of a replication factor, then it is about all partitions of the topic, also those that are added meanwhile
-    (the brokers give them as many replicas as partition 0 has); or of an exact assignment for some partitions. A topic
-    may have several: an exact one, which one of a replication factor always comes with, goes before that for the
-    partitions that it names.
+    A wish for a replication factor is about all partitions of the topic, also about partitions that are added meanwhile
+    (the brokers give them as many replicas as partition 0 has). A wish for an exact assignment is about some
+    partitions. A topic may have several wishes. An exact wish always comes with a wish for a replication factor, and
+    takes precedence for the partitions that it names.
     """
 
     pending_id: str
-    """Unique; made by who remembers it."""
+    """Unique ID, which the owner creates."""
     name: str
     replication_factor: int
-    """Replicas that each partition is to have; 0 where `assignment` says it."""
+    """Number of replicas that each partition is to have; 0 if `assignment` names them."""
     made_replicas: int
-    """Replicas that each partition was, or is to be, made with."""
+    """Number of replicas that each partition is created with."""
     since_ms: int
-    """Milliseconds since 1970, when it was remembered, by the clock of `owner`."""
+    """Time when it was stored, in milliseconds since 1970, by the clock of `owner`."""
     topic_id: bytes = NO_TOPIC_ID
-    """NO_TOPIC_ID while it is an intent only."""
+    """NO_TOPIC_ID while the wish is an intent only."""
     assignment: tuple[tuple[int, ...], ...] = ()
-    """Node IDs in order of preference, the preferred leader first, as the client asked for them; empty where
-    `replication_factor` says how many."""
+    """Node IDs of each partition as the client requested them, the preferred leader first; empty if
+    `replication_factor` has the number."""
     first_partition: int = 0
     """Number of replicas that `assignment` begins with; the others follow."""
     shadow: bool = False
-    """Whether it is the shadow of a diskless topic."""
+    """True if the topic is the placeholder (shadow) of a diskless topic."""
     owner: str = ""
-    """The proxy that remembered it, as its record in the fleet is named."""
+    """Proxy that stored the wish, by the name of its record in the fleet."""
     made_as: str = ""
     """`replicas_digest` of an intent's topic, which distinguishes it from another topic of its name."""
 
     @property
     def is_intent(self) -> bool:
-        """Whether the topic is known by its name only, and may not exist."""
+        """True if only the topic's name is known, and the topic may not exist."""
         return self.topic_id == NO_TOPIC_ID
 
     def wanted(self, partition: int) -> int | tuple[int, ...] | None:
-        """How many replicas that partition is to have, or exactly which; None where this wish is not about it."""
+        """Return the number of replicas that a partition is to have, or their node IDs; None if the wish is not about
+        it."""
         if not self.assignment:
             return self.replication_factor
         index = partition - self.first_partition
@@ -77,19 +78,19 @@ class PendingTopics(Protocol):
     """The wishes of one Kafka cluster. Every method may raise CoordinatorUnavailable, and may be repeated."""
 
     async def remember(self, wishes: Sequence[Pending]) -> None:
-        """Write down all of them or none; one of the same `pending_id` is replaced.
+        """Store all wishes or none; replace a wish that has the same `pending_id`.
 
-        Raises CoordinatorUnavailable also where too many are remembered already.
+        Raises CoordinatorUnavailable also if too many wishes are stored already.
         """
 
     async def bind(self, pending: Pending, topic_id: bytes) -> Pending:
-        """The topic exists, under this ID; the wish as it is remembered now, also where it was forgotten meanwhile."""
+        """Store the ID of a topic that exists now; return the wish as stored, even if it was forgotten meanwhile."""
 
     async def change(self, was: Pending, to: Pending) -> bool:
-        """Replace one by another of its `pending_id`; whether it was still there, and still the same."""
+        """Replace a wish by another one with its `pending_id`; True if it was still there and unchanged."""
 
     async def all(self) -> tuple[Pending, ...]:
-        """Every wish, the oldest first."""
+        """Return every wish, the oldest first."""
 
     async def forget(self, wishes: Sequence[Pending]) -> None:
-        """They are fulfilled, or there is nothing left to wish for. Unknown ones are no error."""
+        """Delete wishes that are fulfilled, or whose topic does not exist any more. Unknown wishes are not an error."""

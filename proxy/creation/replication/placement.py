@@ -29,13 +29,13 @@ def place(
     start: int = 0,
     down: Mapping[int, str | None] | None = None,
 ) -> list[ReplicaList]:
-    """The replicas that each partition is to have, in the order of `existing`, which may hold empty ones.
+    """Return the replicas that each partition is to have, in the order of `existing`, which may hold empty lists.
 
-    `racks`: of the brokers that can take replicas, by node ID; None or empty where one has none. Brokers that are not
-    in it keep what they have; `down`: their racks, as far as they are known, in which a partition then has a replica.
-    Where there are too few, partitions get as many replicas as they can; those that have enough are returned as they
-    are. `start` tells which brokers come first where all else is equal, so that topics of one partition are spread,
-    too.
+    `racks` has the racks of the brokers that can take replicas, by node ID; None or empty for a broker without a rack.
+    Other brokers keep the replicas that they have. `down` has the racks of those brokers, if they are known; a
+    partition with a replica there counts as having one in that rack. If there are too few brokers, partitions get as
+    many replicas as possible. Partitions that have enough replicas are returned unchanged. `start` selects the broker
+    that comes first if all else is equal, so that topics of one partition are spread too.
     """
     brokers = sorted(racks)
     if not brokers:

@@ -103,7 +103,7 @@ async def ask_replicas(connection: Asks, topics: Sequence[str | bytes] | None) -
 
 
 async def list_reassignments(connection: Asks, partitions: Iterable[Partition]) -> dict[Partition, Reassignment]:
-    """Return which of the partitions have a reassignment under way, whoever requested it.
+    """Return the partitions that have a reassignment under way, no matter which client requested it.
 
     Raises ReassignmentsRefused, BrokerUnreachable and ProtocolError.
     """
@@ -167,7 +167,9 @@ def _by_topic(partitions: Mapping[Partition, Any]) -> dict[str, dict[int, Any]]:
 
 def _check(response: Any, api: str, right: str) -> None:
     if response.error_code.value == CLUSTER_AUTHORIZATION_FAILED:
-        raise ReassignmentsRefused(f"{api} is refused: the proxy's principal lacks {right} on the cluster", rights=True)
+        raise ReassignmentsRefused(
+            f"{api} is rejected: the proxy's principal lacks {right} on the cluster", rights=True
+        )
     if response.error_code.value != NONE:
-        told = response.error_message or response.error_code.name
-        raise ReassignmentsRefused(f"{api} answers {told}", rights=False)
+        reason = response.error_message or response.error_code.name
+        raise ReassignmentsRefused(f"{api} answers {reason}", rights=False)

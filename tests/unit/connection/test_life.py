@@ -106,7 +106,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Correlation IDs of the requests that are to be answered, in their order."""
         self.answered: list[int] = []
         self.owed: deque[int] = deque()
-        """What the present broker has to answer."""
+        """Correlation IDs that the present broker still has to answer."""
         self.number = 0
         self.taken_bytes = 0
         self.paused: set[str] = set()
