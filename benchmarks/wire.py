@@ -7,35 +7,35 @@ same bytes is measured too.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
+from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from proxy.brokers.cluster import Cluster
+from proxy.assembly.handlers import build_handlers
+from proxy.assembly.parts import build_parts
 from proxy.client.authentication import Authentication
 from proxy.client.request import Request
 from proxy.client.session import Session
 from proxy.config import Settings
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
-from proxy.rewrite_metadata import metadata
-from proxy.routing.fleet import Fleet
-from proxy.routing.leaders import LeaderChoice
-from proxy.routing.racks import Racks
+from proxy.handlers import Handler
+from proxy.protocol.api_keys import METADATA
+from proxy.storage import open_storage
 from proxy.telemetry.stats import Stats
-from proxy.topics.topics import Topics
 from proxy.wire.fetch_response import (
     PartitionFetched,
     TopicFetched,
@@ -54,6 +54,7 @@ from proxy.wire.produce import (
     parse_produce_request,
 )
 from proxy.wire.produce_stream import ProduceStream, count_produced
+from proxy.wire.steps import Rewrite, at_once
 
 RESULTS = Path(__file__).parent / "results" / "wire.json"
 RECORDS = bytes(16_384)
@@ -104,8 +105,17 @@ def metadata_body() -> bytes:
     return bytes(out + b"\x00")
 
 
+async def metadata_handler(settings: Settings, diskless: int) -> Handler:
+    """Build the handler of Metadata, with the parts of a whole proxy."""
+    parts = build_parts(settings, open_storage(settings.storage), Redis())
+    every = range(0, 1000, 1000 // diskless)
+    entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
+    parts.topics.topics._take(RegistrySnapshot(1, tuple(entries)))
+    return build_handlers(parts)[METADATA]
+
+
 class Asking:
-    """A connection that passes its answer to the handler of Metadata, with the real parts that the handler uses."""
+    """A client of a whole proxy, whose broker answers Metadata."""
 
     def __init__(self, body: bytes, diskless: int, leader_choice: str) -> None:
         settings = Settings(
@@ -118,32 +128,19 @@ class Asking:
         authentication = Authentication(False, time.monotonic, max_bytes=1 << 20, max_requests=100)
         self.session = Session(settings.listeners, 1, authentication)
         self.session.host = "10.0.0.1"
-        store: Any = None
-        topics = Topics(store, lease_runs=lambda: True)
-        fleet = Fleet(settings, store, registry_change=lambda: topics.obeyed, reload=topics.load)
-        every = range(0, 1000, 1000 // diskless)
-        entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
-        topics._take(RegistrySnapshot(1, tuple(entries)))
-        cluster = Cluster(settings)
-        racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=time.monotonic)
-        self.context = SimpleNamespace(
-            settings=settings,
-            fleet=fleet,
-            topics=topics,
-            cluster=cluster,
-            racks=racks,
-            leader_choice=LeaderChoice(leader_choice),
-            under_replicated=SimpleNamespace(enabled=True),
-            topic_defaults=SimpleNamespace(replication_factor=0),
-        )
+        self._metadata = asyncio.run(metadata_handler(settings, diskless))
         self._body = memoryview(body)
 
-    def forward(self, request: Request, rewrite: Callable[[memoryview], object]) -> None:
-        rewrite(self._body)
+    def forward(self, request: Request, rewrite: Rewrite) -> None:
+        answer = rewrite(self._body)
+        if isinstance(answer, Generator):
+            at_once(answer)
 
     def __call__(self) -> None:
         client: Any = self
-        metadata(client, Request(3, 12, 1, "app,diskless_rack_id=rack-a", memoryview(b""), memoryview(b"")))
+        self._metadata(
+            client, Request(METADATA, 12, 1, "app,diskless_rack_id=rack-a", memoryview(b""), memoryview(b""))
+        )
 
 
 def stream(body: bytes) -> None:

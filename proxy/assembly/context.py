@@ -36,7 +36,6 @@ class Context:
         self.topic_defaults = parts.topics.topic_defaults
         self.fleet = parts.routing.fleet
         self.racks = parts.routing.racks
-        self.leader_choice = parts.routing.leader_choice
         self.near_brokers = parts.replicas.near_brokers
         self.shunned = parts.replicas.shunned
         self.replicas = parts.replicas.replicas
@@ -51,7 +50,3 @@ class Context:
         self.connections = parts.clients.connections
         self.unread = parts.clients.unread
         self.quotas = parts.clients.quotas
-        self.api_versions_learnt: dict[int, bytes] = {}
-        """Body of the last answer to ApiVersions without error, by version, as it was sent to clients."""
-        self.offsets_away_since_s: float | None = None
-        """Time since when the coordinator has not answered requests for offsets; None if it did, the last time."""

@@ -3,29 +3,173 @@
 from __future__ import annotations
 
 from proxy.assembly.parts import Parts
+from proxy.client.rights import ClientRights
 from proxy.handlers import HANDLERS, Handler, check_handlers
+from proxy.handlers.alter_configs import AlterConfigs
+from proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
+from proxy.handlers.api_versions import ApiVersions
 from proxy.handlers.create_partitions import CreatePartitions
 from proxy.handlers.create_topics import CreateTopics
-from proxy.handlers.in_parts import Spread, in_parts
+from proxy.handlers.delete_records import DeleteRecords
+from proxy.handlers.delete_topics import DeleteTopics
+from proxy.handlers.describe_configs import DescribeConfigs
+from proxy.handlers.describe_log_dirs import DescribeLogDirs
+from proxy.handlers.describe_producers import DescribeProducers
+from proxy.handlers.describe_quorum import describe_quorum
+from proxy.handlers.group_heartbeat import GroupHeartbeat
+from proxy.handlers.halves import Halves
+from proxy.handlers.in_parts import InParts, Spread
+from proxy.handlers.list_offsets import ListOffsets
+from proxy.handlers.names_first import Names, NamesFirst
+from proxy.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from proxy.handlers.offsets import Offsets
+from proxy.handlers.share_fetch import ShareFetch, is_not_diskless
+from proxy.handlers.share_group_offsets import ShareGroupOffsets
+from proxy.handlers.transactions import Transactions, is_classic
+from proxy.rewrite_metadata import RewriteMetadata
+
+_TOPICS = Spread(("topics",), "topics")
+_DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
+"""The answer has some forty configs of each resource."""
+_ALTERED = Spread(("resources",), "responses", cuts_elements=False, once=True)
+_CREATED = Spread(("topics",), "topics", cuts_elements=False, once=True)
+_GROWN = Spread(("topics",), "results", cuts_elements=False, once=True)
+_DELETED = Spread(("topics", "topic_names"), "responses", once=True)
+_ANSWERED_AS_RESPONSES = Spread(("topics",), "responses")
 
 
 def build_handlers(parts: Parts) -> dict[int, Handler]:
     """Build the handlers by API key. Raises AssertionError unless they are those that the table of APIs wants."""
-    creation, topics = parts.creation, parts.topics.topics
-    create_topics = CreateTopics(
-        parts.process.settings,
-        topics=topics,
-        under_replicated=creation.under_replicated,
-        creator=creation.topic_creator,
+    handlers = HANDLERS | _of_addresses(parts) | _of_offsets(parts) | _of_topics(parts) | _of_groups(parts)
+    check_handlers(handlers)
+    return handlers
+
+
+def _rights(parts: Parts) -> ClientRights:
+    return ClientRights(parts.process.settings, parts.process.now)
+
+
+def _of_addresses(parts: Parts) -> dict[int, Handler]:
+    """Build the handlers by which a client finds brokers, leaders and coordinators."""
+    settings, routing, cluster = parts.process.settings, parts.routing, parts.brokers.cluster
+    in_parts = InParts(settings.limits, parts.process.turns).of
+    rewrite_metadata = RewriteMetadata(
+        settings.fleet,
+        addresses=routing.addresses,
+        auto_creation=parts.creation.auto_creation,
+        cluster=cluster,
+        fleet=routing.fleet,
+        racks=routing.racks,
+        topics=parts.topics.topics,
+        turns=parts.process.turns,
     )
+    reassignments = AlterPartitionReassignments(
+        settings, topics=parts.topics.topics, cluster=cluster, addresses=routing.addresses
+    )
+    return {
+        3: rewrite_metadata.metadata,
+        10: rewrite_metadata.find_coordinator,
+        18: ApiVersions(settings, near_brokers=parts.replicas.near_brokers).api_versions,
+        45: in_parts(reassignments.alter_partition_reassignments, _ANSWERED_AS_RESPONSES),
+        55: describe_quorum,
+        60: rewrite_metadata.describe_cluster,
+        75: rewrite_metadata.describe_topic_partitions,
+    }
+
+
+def _of_offsets(parts: Parts) -> dict[int, Handler]:
+    """Build the handlers that look into the log of a partition."""
+    process, settings, topics = parts.process, parts.process.settings, parts.topics.topics
+    coordinator = parts.stores.coordinator
+    in_parts = InParts(settings.limits, process.turns).of
+    halves = Halves(topics=topics, rights=_rights(parts))
+    offsets = Offsets(
+        settings.fetch,
+        settings.redis,
+        time_lookup=parts.diskless.time_lookup,
+        throttled_log=process.throttled_log,
+        now=process.now,
+    )
+    delete_records = DeleteRecords(
+        halves,
+        coordinator=coordinator,
+        coordinates=parts.diskless.reader.coordinates,
+        throttled_log=process.throttled_log,
+    )
+    describe_log_dirs = DescribeLogDirs(
+        settings.storage,
+        topics=topics,
+        addresses=parts.routing.addresses,
+        coordinator=coordinator,
+        throttled_log=process.throttled_log,
+    )
+    describe_producers = DescribeProducers(halves, coordinator=coordinator, throttled_log=process.throttled_log)
+    return {
+        2: in_parts(ListOffsets(halves, offsets).list_offsets, _TOPICS),
+        21: in_parts(delete_records.delete_records, _TOPICS),
+        23: in_parts(OffsetForLeaderEpoch(halves, offsets).offset_for_leader_epoch, _TOPICS),
+        35: describe_log_dirs.describe_log_dirs,
+        61: in_parts(describe_producers.describe_producers, _TOPICS),
+    }
+
+
+def _of_topics(parts: Parts) -> dict[int, Handler]:
+    """Build the handlers that create, change, describe and delete topics."""
+    process, settings, topics = parts.process, parts.process.settings, parts.topics.topics
+    creation, cluster = parts.creation, parts.brokers.cluster
+    in_parts = InParts(settings.limits, process.turns).of
+    create_topics = CreateTopics(
+        settings, topics=topics, under_replicated=creation.under_replicated, creator=creation.topic_creator
+    )
+    delete_topics = DeleteTopics(
+        topics=topics,
+        reservations=creation.reservations,
+        shadows=parts.housekeeping.housekeeper.shadows,
+        cluster=cluster,
+        throttled_log=process.throttled_log,
+    )
+    describe_configs = DescribeConfigs(settings, topics=topics, cluster=cluster)
+    alter_configs = in_parts(AlterConfigs(settings.redis, topics=topics, now=process.now).alter_configs, _ALTERED)
     create_partitions = CreatePartitions(
         topics=topics, reservations=creation.reservations, growth=creation.partition_growth
     )
-    handlers: dict[int, Handler] = HANDLERS | {
-        19: in_parts(create_topics.create_topics, Spread(("topics",), "topics", cuts_elements=False, once=True)),
-        37: in_parts(
-            create_partitions.create_partitions, Spread(("topics",), "results", cuts_elements=False, once=True)
-        ),
+    return {
+        19: in_parts(create_topics.create_topics, _CREATED),
+        20: in_parts(delete_topics.delete_topics, _DELETED),
+        32: in_parts(describe_configs.describe_configs, _DESCRIBED),
+        33: alter_configs,
+        37: in_parts(create_partitions.create_partitions, _GROWN),
+        44: alter_configs,
     }
-    check_handlers(handlers)
-    return handlers
+
+
+def _of_groups(parts: Parts) -> dict[int, Handler]:
+    """Build the handlers of groups and transactions."""
+    process, settings, topics, rights = parts.process, parts.process.settings, parts.topics.topics, _rights(parts)
+    in_parts = InParts(settings.limits, process.turns).of
+    names_first = NamesFirst(topics=topics, turns=process.turns).of
+    transactions = Transactions(topics=topics, rights=rights, throttled_log=process.throttled_log)
+    heartbeats = GroupHeartbeat(
+        settings, racks=parts.routing.racks, topics=topics, rights=rights, throttled_log=process.throttled_log
+    )
+    share_fetch = ShareFetch(
+        topics=topics,
+        rights=rights,
+        addresses=parts.routing.addresses,
+        turns=process.turns,
+        throttled_log=process.throttled_log,
+        now=process.now,
+    )
+    share_offsets = ShareGroupOffsets(topics=topics, rights=rights)
+    shared = Names(("topic_id",), is_not_diskless, share_fetch.with_addresses)
+    return {
+        24: names_first(transactions.add_partitions_to_txn, Names(("name",), is_classic)),
+        27: transactions.write_txn_markers,
+        68: heartbeats.heartbeat,
+        76: heartbeats.share_group_heartbeat,
+        78: names_first(share_fetch.share_fetch, shared),
+        79: names_first(share_fetch.share_acknowledge, shared),
+        88: heartbeats.heartbeat,
+        90: share_offsets.describe,
+        91: in_parts(share_offsets.alter, _ANSWERED_AS_RESPONSES),
+    }

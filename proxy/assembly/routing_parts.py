@@ -11,6 +11,7 @@ from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.coordinator.fleet_lease import FleetLease
+from proxy.routing.addresses import Addresses
 from proxy.routing.fleet import Fleet
 from proxy.routing.leaders import LeaderChoice
 from proxy.routing.racks import Racks
@@ -26,7 +27,7 @@ class RoutingParts(RoomParts):
     topics: Topics
     fleet: Fleet
     racks: Racks
-    leader_choice: LeaderChoice
+    addresses: Addresses
 
     def background(self) -> Iterable[Work]:
         """Return the heartbeats, and the work that acknowledges each change of the registry with one."""
@@ -52,9 +53,11 @@ def build_routing(
         reload=registry.load,
         node_ids=brokers.broker_ports.node_ids,
     )
+    racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=process.now)
+    leader_choice = LeaderChoice(settings.leader_choice)
     return RoutingParts(
         topics=registry,
         fleet=fleet,
-        racks=Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=process.now),
-        leader_choice=LeaderChoice(settings.leader_choice),
+        racks=racks,
+        addresses=Addresses(fleet=fleet, racks=racks, leader_choice=leader_choice, cluster=cluster),
     )

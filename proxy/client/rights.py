@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.client.session import SessionKey
+from proxy.client.session import Session, SessionKey
+from proxy.config import Settings
 from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -162,11 +163,22 @@ async def confirmed(client: Client, request: Request, topic: str, operation: int
 RIGHTS = SessionKey[Rights]("rights")
 
 
+class ClientRights:
+    """The rights of all clients, each kept in the client's session."""
+
+    def __init__(self, settings: Settings, now: Callable[[], float]) -> None:
+        """`now`: monotonic seconds."""
+        self._settings = settings
+        self._now = now
+
+    def of(self, session: Session) -> Rights:
+        """Return the rights of one client."""
+        rights = session.get(RIGHTS)
+        if rights is None:
+            rights = session[RIGHTS] = Rights(self._settings.authorization_cache_ms / 1000, self._now)
+        return rights
+
+
 def rights_of(client: Client) -> Rights:
-    """Return the rights that a client's session keeps."""
-    rights = client.session.get(RIGHTS)
-    if rights is None:
-        context = client.context
-        rights = Rights(context.settings.authorization_cache_ms / 1000, context.now)
-        client.session[RIGHTS] = rights
-    return rights
+    """Return the rights of a client, for code that is not given `ClientRights` yet."""
+    return ClientRights(client.context.settings, client.context.now).of(client.session)

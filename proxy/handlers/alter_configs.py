@@ -14,26 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from kio.schema.errors import ErrorCode
 
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.config import Redis
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import DisklessTopic, RegistryChanged
 from proxy.coordinator.patience import patiently
 from proxy.protocol.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.topics.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
 from proxy.topics.topic_resources import TOPIC, being_made, diskless_topics_of
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request, read_response
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
 
 log = structlog.get_logger()
 
@@ -47,40 +47,50 @@ _LONGEST_PAUSE_S = 0.2
 """Between two of them, at random: many who change topics at once would else be in each other's way again."""
 
 
-def alter_configs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward a request that is about no diskless topic, and would make none of a classic one."""
-    topics = client.context.topics
-    names_enable = DISKLESS_ENABLE.encode() in bytes(request.body)
-    if not topics.all() and not names_enable:
-        client.forward(request)
-        return None
-    asked = read_request(request.api_key, request.api_version, request.body)
-    if being_made(asked.resources, topics):
-        return _look_again(client, request, asked, client.open_slot(request))
-    diskless = diskless_topics_of(asked.resources, topics)
-    if not diskless and not any(_names_enable(one) for one in asked.resources):
-        client.forward(request)
-        return None
-    return _Altering(client, request, asked, diskless).answer(client.open_slot(request))
+class AlterConfigs:
+    """Handler of AlterConfigs and IncrementalAlterConfigs."""
 
+    def __init__(self, redis: Redis, *, topics: Topics, now: Callable[[], float]) -> None:
+        """`now`: monotonic seconds."""
+        self.redis = redis
+        self.topics = topics
+        self.now = now
 
-async def _look_again(client: Client, request: Request, asked: Any, slot: Slot) -> None:
-    """Another proxy may have answered the creation already: what is asked for must not go to the shadow."""
-    topics = client.context.topics
-    await topics.look_again()
-    await _Altering(client, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
+    def alter_configs(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Forward a request that is about no diskless topic, and would make none of a classic one."""
+        topics = self.topics
+        names_enable = DISKLESS_ENABLE.encode() in bytes(request.body)
+        if not topics.all() and not names_enable:
+            client.forward(request)
+            return None
+        asked = read_request(request.api_key, request.api_version, request.body)
+        if being_made(asked.resources, topics):
+            return self._look_again(client, request, asked, client.open_slot(request))
+        diskless = diskless_topics_of(asked.resources, topics)
+        if not diskless and not any(_names_enable(one) for one in asked.resources):
+            client.forward(request)
+            return None
+        return _Altering(self, client, request, asked, diskless).answer(client.open_slot(request))
+
+    async def _look_again(self, client: Client, request: Request, asked: Any, slot: Slot) -> None:
+        """Another proxy may have answered the creation already: what is asked for must not go to the shadow."""
+        topics = self.topics
+        await topics.look_again()
+        await _Altering(self, client, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
 
 
 class _Altering:
     """One request with diskless topics."""
 
-    def __init__(self, client: Client, request: Request, asked: Any, diskless: Mapping[str, DisklessTopic]) -> None:
+    def __init__(
+        self, of: AlterConfigs, client: Client, request: Request, asked: Any, diskless: Mapping[str, DisklessTopic]
+    ) -> None:
+        self._of = of
         self._client = client
-        self._context = client.context
         self._request = request
         self._asked = asked
         self._diskless = diskless
-        self._patient_until_s = self._context.now() + self._context.settings.redis.timeout_ms / 1000
+        self._patient_until_s = self._of.now() + self._of.redis.timeout_ms / 1000
         """For all of its topics together."""
 
     async def answer(self, slot: Slot) -> None:
@@ -182,7 +192,7 @@ class _Altering:
         """Into the registry, from the version on that it has now; done twice, it is as done once."""
         name = str(resource.resource_name)
         try:
-            left_s = self._patient_until_s - self._context.now()
+            left_s = self._patient_until_s - self._of.now()
             await patiently(partial(self._configure, name, results, resource), within_s=left_s)
         except (RegistryChanged, CoordinatorUnavailable) as error:
             log.warning("configs_not_kept", topic=name, reason=str(error))
@@ -193,7 +203,7 @@ class _Altering:
 
     async def _configure(self, name: str, results: dict[tuple[int, str], Any], resource: Any) -> None:
         """Raises CoordinatorUnavailable, ConfigRefused, and RegistryChanged where others keep changing it."""
-        topics = self._context.topics
+        topics = self._of.topics
         for attempt in range(_ATTEMPTS):
             await topics.load()
             entry = topics.find(name)

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.config import Settings
 from proxy.protocol.apis import API_TABLE
 from proxy.protocol.errors import NONE
+from proxy.replicas.near import NearBrokers
 from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
 from proxy.wire.primitives import INT16, INT32, Buffer
-
-if TYPE_CHECKING:
-    from proxy.assembly.context import Context
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
 
 _CORRELATION_BYTES = 4
 _LONGEST_SOFTWARE = 100
@@ -33,38 +32,47 @@ _FIRST_THROTTLE_VERSION = 1
 """From here on a throttle time follows the ranges."""
 
 
-def api_versions(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Answer or rewrite."""
-    context, version = client.context, request.api_version
-    api = API_TABLE[request.api_key]
-    if not api.lowest_version <= version <= api.highest_version:
-        client.open_slot(request).fill([unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]])
+class ApiVersions:
+    """Handler of ApiVersions."""
+
+    def __init__(self, settings: Settings, *, near_brokers: NearBrokers) -> None:
+        self._settings = settings
+        self._near_brokers = near_brokers
+        self._learnt: dict[int, bytes] = {}
+        """Body of the last answer without error, by version, as it was sent to clients."""
+
+    def api_versions(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Answer or rewrite."""
+        version = request.api_version
+        api = API_TABLE[request.api_key]
+        if not api.lowest_version <= version <= api.highest_version:
+            client.open_slot(request).fill(
+                [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
+            )
+            return None
+        client.session.software = client_software(request.body, version)[:_LONGEST_SOFTWARE]
+        fetch = self._settings.fetch
+        learnt = self._learnt.get(version)
+        if learnt is not None and fetch.read_near_replicas and self._near_brokers.is_foreign(client.session.node_id):
+            return self._in_time(client, request, client.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
+        client.forward(request, lambda body: self._clamp(body, version))
         return None
-    client.session.software = client_software(request.body, version)[:_LONGEST_SOFTWARE]
-    fetch = context.settings.fetch
-    learnt = context.api_versions_learnt.get(version)
-    if learnt is not None and fetch.read_near_replicas and context.near_brokers.is_foreign(client.session.node_id):
-        return _in_time(client, request, client.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
-    client.forward(request, lambda body: _clamp(context, body, version))
-    return None
 
-
-async def _in_time(client: Client, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
-    """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
-    try:
-        async with asyncio.timeout(wait_s):
-            body = await client.ask(request, request.api_key, request.api_version, [request.body])
-    except TimeoutError:
-        slot.fill([learnt])
-    else:
-        slot.fill(_clamp(client.context, body, request.api_version))
-
-
-def _clamp(context: Context, body: memoryview, version: int) -> list[Buffer]:
-    ranges, rest = clamp_api_versions(body, version, kip1163_api=context.settings.kip1163_api)
-    if INT16.unpack_from(body)[0] == NONE:
-        if version >= _FIRST_THROTTLE_VERSION:  # that was about one client
-            context.api_versions_learnt[version] = b"".join((ranges, INT32.pack(0), rest[INT32.size :]))
+    async def _in_time(self, client: Client, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
+        """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
+        try:
+            async with asyncio.timeout(wait_s):
+                body = await client.ask(request, request.api_key, request.api_version, [request.body])
+        except TimeoutError:
+            slot.fill([learnt])
         else:
-            context.api_versions_learnt[version] = b"".join((ranges, rest))
-    return [ranges, rest]
+            slot.fill(self._clamp(body, request.api_version))
+
+    def _clamp(self, body: memoryview, version: int) -> list[Buffer]:
+        ranges, rest = clamp_api_versions(body, version, kip1163_api=self._settings.kip1163_api)
+        if INT16.unpack_from(body)[0] == NONE:
+            if version >= _FIRST_THROTTLE_VERSION:  # that was about one client
+                self._learnt[version] = b"".join((ranges, INT32.pack(0), rest[INT32.size :]))
+            else:
+                self._learnt[version] = b"".join((ranges, rest))
+        return [ranges, rest]

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from proxy.brokers.broker_defaults import DefaultsRefused, RetentionDefaults, retention_defaults
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.config import Settings
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
 from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
-    from proxy.coordinator.interface_registry import DisklessTopic
 
 _NOT_CURRENT = (
     "This proxy can't reach the coordinator, which keeps diskless topics' configs. Ask again, or another proxy."
@@ -40,65 +41,70 @@ _WITH_SYNONYMS = 1
 """First version that gives the source of a value; v0 only says whether it is a default."""
 
 
-def describe_configs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward what is about no diskless topic."""
-    topics = client.context.topics
-    if not topics.all():
-        client.forward(request)
-        return None
-    asked = read_request(request.api_key, request.api_version, request.body)
-    if not diskless_topics_of(asked.resources, topics) and not being_made(asked.resources, topics):
-        client.forward(request)
-        return None
-    return _describe(client, request, client.open_slot(request), asked)
+class DescribeConfigs:
+    """Handler of DescribeConfigs."""
 
+    def __init__(self, settings: Settings, *, topics: Topics, cluster: Cluster) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._cluster = cluster
 
-async def _describe(client: Client, request: Request, slot: Slot, asked: Any) -> None:
-    """Put in what the registry knows. Raises BrokerUnreachable."""
-    topics = client.context.topics
-    if being_made(asked.resources, topics):
-        await topics.look_again()  # another proxy may have answered the creation already
-    diskless = diskless_topics_of(asked.resources, topics)
-    keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
-    tells_sources = request.api_version >= _WITH_SYNONYMS
-    # Synonyms show the value of a config that only the placeholder topic has.
-    wider = replace(asked, include_synonyms=True) if tells_sources else asked
-    body = await client.ask(request, request.api_key, request.api_version, encode(wider))
-    try:
-        response = read_response(request.api_key, request.api_version, body)
-    except ProtocolError:
-        slot.fill([body])  # an error code of a newer broker, for example
-        return
-    defaults, is_current = await _defaults(client), topics.is_current
+    def describe_configs(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Forward what is about no diskless topic."""
+        topics = self._topics
+        if not topics.all():
+            client.forward(request)
+            return None
+        asked = read_request(request.api_key, request.api_version, request.body)
+        if not diskless_topics_of(asked.resources, topics) and not being_made(asked.resources, topics):
+            client.forward(request)
+            return None
+        return self._describe(client, request, client.open_slot(request), asked)
 
-    def merged(result: Any) -> Any:
-        name = str(result.resource_name)
-        if result.resource_type != TOPIC or name not in diskless or result.error_code.value != NONE:
-            return result
-        if not is_current:
-            error_code = ErrorCode(REQUEST_TIMED_OUT)
-            return replace(result, error_code=error_code, error_message=_NOT_CURRENT, configs=())
-        return _merged(result, diskless[name], keys[name], defaults)
+    async def _describe(self, client: Client, request: Request, slot: Slot, asked: Any) -> None:
+        """Put in what the registry knows. Raises BrokerUnreachable."""
+        topics = self._topics
+        if being_made(asked.resources, topics):
+            await topics.look_again()  # another proxy may have answered the creation already
+        diskless = diskless_topics_of(asked.resources, topics)
+        keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
+        tells_sources = request.api_version >= _WITH_SYNONYMS
+        # Synonyms show the value of a config that only the placeholder topic has.
+        wider = replace(asked, include_synonyms=True) if tells_sources else asked
+        body = await client.ask(request, request.api_key, request.api_version, encode(wider))
+        try:
+            response = read_response(request.api_key, request.api_version, body)
+        except ProtocolError:
+            slot.fill([body])  # an error code of a newer broker, for example
+            return
+        defaults, is_current = await self._defaults(), topics.is_current
 
-    results = tuple(merged(result) for result in response.results)
-    if tells_sources and not asked.include_synonyms:
-        results = tuple(_without_synonyms(result) for result in results)
-    slot.fill([encode(replace(response, results=results))])
+        def merged(result: Any) -> Any:
+            name = str(result.resource_name)
+            if result.resource_type != TOPIC or name not in diskless or result.error_code.value != NONE:
+                return result
+            if not is_current:
+                error_code = ErrorCode(REQUEST_TIMED_OUT)
+                return replace(result, error_code=error_code, error_message=_NOT_CURRENT, configs=())
+            return _merged(result, diskless[name], keys[name], defaults)
 
+        results = tuple(merged(result) for result in response.results)
+        if tells_sources and not asked.include_synonyms:
+            results = tuple(_without_synonyms(result) for result in results)
+        slot.fill([encode(replace(response, results=results))])
 
-async def _defaults(client: Client) -> dict[str, str]:
-    """Return the values that the placeholder topic would have without its own; brokers have no synonym of time
-    retention."""
-    context = client.context
-    try:
-        known = await retention_defaults(context.cluster)
-    except (BrokerUnreachable, ProtocolError, DefaultsRefused):
-        known = RetentionDefaults(context.settings.default_retention_ms, -1)
-    return {
-        "cleanup.policy": known.cleanup_policy,
-        "retention.ms": str(known.retention_ms),
-        "retention.bytes": str(known.retention_bytes),
-    }
+    async def _defaults(self) -> dict[str, str]:
+        """Return the values that the placeholder topic would have without its own; brokers have no synonym of time
+        retention."""
+        try:
+            known = await retention_defaults(self._cluster)
+        except (BrokerUnreachable, ProtocolError, DefaultsRefused):
+            known = RetentionDefaults(self._settings.default_retention_ms, -1)
+        return {
+            "cleanup.policy": known.cleanup_policy,
+            "retention.ms": str(known.retention_ms),
+            "retention.bytes": str(known.retention_bytes),
+        }
 
 
 def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None, defaults: dict[str, str]) -> Any:

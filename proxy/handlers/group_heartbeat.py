@@ -17,25 +17,26 @@ noticed, too.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.client.rights import DESCRIBE, rights_of
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.rights import DESCRIBE, ClientRights
 from proxy.client.session import SessionKey
+from proxy.client.slots import Slot
+from proxy.config import Settings
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
-from proxy.telemetry.throttled_log import NAMES_SHOWN
+from proxy.routing.racks import Racks
+from proxy.telemetry.throttled_log import NAMES_SHOWN, ThrottledLog
 from proxy.topics.topic_configs import diskless_by_name
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.errors import ProtocolError
 from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
 
 _STREAMS_GROUP_HEARTBEAT = 88
 _MOST_MEMBERS = 100
@@ -43,33 +44,91 @@ _MOST_MEMBERS = 100
 _ADVICE = "Read them with a consumer group, or let the share group subscribe to classic topics only."
 
 
-def group_heartbeat(client: Client, request: Request) -> None:
-    """Learn and forward; what can't be read is the broker's to refuse."""
-    try:
-        rack = heartbeat_rack(request.api_key, request.body)
-    except ProtocolError:
-        rack = None
-    client.context.racks.learn(client.session, request.client_id, rack)
-    patterns = client.context.settings.default_diskless_topics
-    if patterns and request.api_key == _STREAMS_GROUP_HEARTBEAT:
-        _tell_of_classic_topics(client, request, patterns)
-    client.forward(request)
+class GroupHeartbeat:
+    """Handlers of the heartbeats of consumer groups, share groups and streams groups."""
 
+    def __init__(
+        self, settings: Settings, *, racks: Racks, topics: Topics, rights: ClientRights, throttled_log: ThrottledLog
+    ) -> None:
+        self._settings = settings
+        self._racks = racks
+        self._topics = topics
+        self._rights = rights
+        self._throttled_log = throttled_log
 
-def _tell_of_classic_topics(client: Client, request: Request, patterns: tuple[str, ...]) -> None:
-    try:
-        asked: Any = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
-    except ProtocolError:
-        return
-    names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
-    if names:
-        client.context.throttled_log.warning(
-            "streams_topics_are_classic",
-            topics=names[:NAMES_SHOWN],
-            group=asked.group_id,
-            reason="the brokers make them by themselves, past the proxy",
-            remedy="create them before the application, or let no pattern of default_diskless_topics match them",
+    def heartbeat(self, client: Client, request: Request) -> None:
+        """Learn and forward; what can't be read is the broker's to refuse."""
+        try:
+            rack = heartbeat_rack(request.api_key, request.body)
+        except ProtocolError:
+            rack = None
+        self._racks.learn(client.session, request.client_id, rack)
+        patterns = self._settings.default_diskless_topics
+        if patterns and request.api_key == _STREAMS_GROUP_HEARTBEAT:
+            self._report_classic_topics(request, patterns)
+        client.forward(request)
+
+    def _report_classic_topics(self, request: Request, patterns: tuple[str, ...]) -> None:
+        try:
+            asked: Any = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
+        except ProtocolError:
+            return
+        names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
+        if names:
+            self._throttled_log.warning(
+                "streams_topics_are_classic",
+                topics=names[:NAMES_SHOWN],
+                group=asked.group_id,
+                reason="the brokers make them by themselves, past the proxy",
+                remedy="create them before the application, or let no pattern of default_diskless_topics match them",
+            )
+
+    def share_group_heartbeat(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Forward it if no topic of the member is diskless. What can't be read is the broker's to reject."""
+        try:
+            asked = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
+        except ProtocolError:
+            self.heartbeat(client, request)
+            return None
+        find = self._topics.find
+        diskless = {name: entry.topic_id for name in _subscribed(client, asked) if (entry := find(name)) is not None}
+        if not diskless:
+            self.heartbeat(client, request)
+            return None
+        return self._answer(client, request, client.open_slot(request), asked, diskless)
+
+    async def _answer(
+        self, client: Client, request: Request, slot: Slot, asked: Any, diskless: Mapping[str, bytes]
+    ) -> None:
+        """Reject it, unless the client may not describe the topics. Raises BrokerUnreachable and ProtocolError."""
+        rights = self._rights.of(client.session)
+        unasked = rights.unasked(diskless)
+        if unasked:
+            await rights.ask(client, request, unasked)
+        named = [name for name, topic_id in diskless.items() if rights.error(name, DESCRIBE, topic_id) == NONE]
+        if not named:
+            slot.fill([await client.ask(request, request.api_key, request.api_version, [request.body])])
+            return
+        self._throttled_log.warning(
+            "share_group_refused",
+            topics=named[:NAMES_SHOWN],
+            group=str(asked.group_id),
+            client=client.session.host,
+            client_id=request.client_id,
+            reason="share groups can't read diskless topics",
+            remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
         )
+        response_type: Any = load_response_schema(request.api_key, request.api_version)
+        listed = ", ".join(named[:NAMES_SHOWN]) + (", …" if len(named) > NAMES_SHOWN else "")
+        response = response_type(
+            throttle_time=milliseconds(0),
+            error_code=ErrorCode(INVALID_TOPIC_EXCEPTION),
+            error_message=f"Share groups can't read diskless topics: {listed}. {_ADVICE}",
+            member_id=asked.member_id,
+            member_epoch=asked.member_epoch,
+            heartbeat_interval=milliseconds(0),
+        )
+        slot.fill([encode(response)])
 
 
 def internal_topics(topology: Any) -> list[str]:
@@ -90,21 +149,6 @@ class _Subscriptions(dict[str, tuple[str, ...]]):
 SUBSCRIPTIONS = SessionKey[_Subscriptions]("subscriptions of share groups")
 
 
-def share_group_heartbeat(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward it if no topic of the member is diskless. What can't be read is the broker's to reject."""
-    try:
-        asked = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
-    except ProtocolError:
-        group_heartbeat(client, request)
-        return None
-    find = client.context.topics.find
-    diskless = {name: entry.topic_id for name in _subscribed(client, asked) if (entry := find(name)) is not None}
-    if not diskless:
-        group_heartbeat(client, request)
-        return None
-    return _answer(client, request, client.open_slot(request), asked, diskless)
-
-
 def _subscribed(client: Client, asked: Any) -> tuple[str, ...]:
     """The topics of the member; none of one that leaves."""
     known = client.session.get(SUBSCRIPTIONS)
@@ -120,35 +164,3 @@ def _subscribed(client: Client, asked: Any) -> tuple[str, ...]:
         if len(known) > _MOST_MEMBERS:
             del known[next(iter(known))]
     return known.get(member, ())
-
-
-async def _answer(client: Client, request: Request, slot: Slot, asked: Any, diskless: Mapping[str, bytes]) -> None:
-    """Reject it, unless the client may not describe the topics. Raises BrokerUnreachable and ProtocolError."""
-    rights = rights_of(client)
-    unasked = rights.unasked(diskless)
-    if unasked:
-        await rights.ask(client, request, unasked)
-    named = [name for name, topic_id in diskless.items() if rights.error(name, DESCRIBE, topic_id) == NONE]
-    if not named:
-        slot.fill([await client.ask(request, request.api_key, request.api_version, [request.body])])
-        return
-    client.context.throttled_log.warning(
-        "share_group_refused",
-        topics=named[:NAMES_SHOWN],
-        group=str(asked.group_id),
-        client=client.session.host,
-        client_id=request.client_id,
-        reason="share groups can't read diskless topics",
-        remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
-    )
-    response_type: Any = load_response_schema(request.api_key, request.api_version)
-    listed = ", ".join(named[:NAMES_SHOWN]) + (", …" if len(named) > NAMES_SHOWN else "")
-    response = response_type(
-        throttle_time=milliseconds(0),
-        error_code=ErrorCode(INVALID_TOPIC_EXCEPTION),
-        error_message=f"Share groups can't read diskless topics: {listed}. {_ADVICE}",
-        member_id=asked.member_id,
-        member_epoch=asked.member_epoch,
-        heartbeat_interval=milliseconds(0),
-    )
-    slot.fill([encode(response)])

@@ -12,14 +12,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.client import Client
 from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.config import Limits
+from proxy.process.turns import Turns
 from proxy.wire.cold_parts import AnswerPart, answer_part, join_answers, request_parts
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite
 
-Handler = Callable[[Any, Request], Coroutine[Any, Any, None] | None]
-"""Gets a `Client`, which this module only passes on."""
+Handler = Callable[[Client, Request], Coroutine[Any, Any, None] | None]
 
 
 class Spread(NamedTuple):
@@ -39,51 +42,60 @@ class Spread(NamedTuple):
     """Elements of a part. Reading, answering and writing one takes up to 20 µs."""
 
 
-def in_parts(handler: Handler, spread: Spread) -> Handler:
-    """The handler, for requests of any size."""
+class InParts:
+    """Makes handlers of requests of any size."""
 
-    def handle(client: Any, request: Request) -> Coroutine[Any, Any, None] | None:
-        if len(request.body) <= spread.small_bytes:
-            return handler(client, request)
-        return _answer(client, request, client.open_slot(request), handler, spread)
+    def __init__(self, limits: Limits, turns: Turns) -> None:
+        self._limits = limits
+        self._turns = turns
 
-    return handle
+    def of(self, handler: Handler, spread: Spread) -> Handler:
+        """Return the handler, for requests of any size."""
 
+        def handle(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+            if len(request.body) <= spread.small_bytes:
+                return handler(client, request)
+            return self._answer(client, request, client.open_slot(request), handler, spread)
 
-async def _answer(client: Any, request: Request, slot: Any, handler: Handler, spread: Spread) -> None:
-    """Raises BrokerUnreachable and ProtocolError."""
-    turns = client.context.turns
-    key, version = request.api_key, request.api_version
-    cutting = request_parts(
-        key,
-        version,
-        request.body,
-        spread.arrays,
-        max_elements=spread.max_elements,
-        cuts_elements=spread.cuts_elements,
-        once=spread.once,
-    )
-    bodies = await turns.run(cutting)
-    if len(bodies) <= 1:
-        bodies = [[request.body]]
-    answers: list[AnswerPart] = []
-    most_bytes, size = client.context.settings.limits.max_response_bytes_per_connection, 0
-    for body in bodies:
-        await turns.next()
-        answer = await Part(client, request.with_body(b"".join(body))).answer(handler)
-        answers.append(answer_part(key, version, answer, spread.answered))
-        size += len(answer)
-        if size > most_bytes:
-            raise ProtocolError(f"the answer takes more than limits.max_response_bytes_per_connection ({most_bytes})")
-    slot.fill(join_answers(key, version, answers))
+        return handle
+
+    async def _answer(self, client: Client, request: Request, slot: Slot, handler: Handler, spread: Spread) -> None:
+        """Raises BrokerUnreachable and ProtocolError."""
+        turns = self._turns
+        key, version = request.api_key, request.api_version
+        cutting = request_parts(
+            key,
+            version,
+            request.body,
+            spread.arrays,
+            max_elements=spread.max_elements,
+            cuts_elements=spread.cuts_elements,
+            once=spread.once,
+        )
+        bodies = await turns.run(cutting)
+        if len(bodies) <= 1:
+            bodies = [[request.body]]
+        answers: list[AnswerPart] = []
+        most_bytes, size = self._limits.max_response_bytes_per_connection, 0
+        for body in bodies:
+            await turns.next()
+            answer = await Part(client, request.with_body(b"".join(body)), turns).answer(handler)
+            answers.append(answer_part(key, version, answer, spread.answered))
+            size += len(answer)
+            if size > most_bytes:
+                raise ProtocolError(
+                    f"the answer takes more than limits.max_response_bytes_per_connection ({most_bytes})"
+                )
+        slot.fill(join_answers(key, version, answers))
 
 
 class Part:
-    """One part's stand-in for the client's connection: its answer comes here."""
+    """Stands in for the client of one part: its answer comes here."""
 
-    def __init__(self, client: Any, request: Request) -> None:
+    def __init__(self, client: Client, request: Request, turns: Turns) -> None:
         self._client = client
         self._request = request
+        self._turns = turns
         self._slot: _PartSlot | None = None
         self._forwarded: tuple[Request, Rewrite | None] | None = None
 
@@ -92,13 +104,14 @@ class Part:
 
     async def answer(self, handler: Handler) -> Buffer:
         """The body of the answer. Raises BrokerUnreachable and ProtocolError."""
-        waiting = handler(self, self._request)
+        this: Any = self
+        waiting = handler(this, self._request)
         if waiting is not None:
             await waiting
         if self._forwarded is not None:
             request, rewrite = self._forwarded
             body: memoryview = await self._client.ask(request, request.api_key, request.api_version, [request.body])
-            return b"".join(await self._client.context.turns.rewritten(rewrite(body))) if rewrite else body
+            return b"".join(await self._turns.rewritten(rewrite(body))) if rewrite else body
         if self._slot is None or self._slot.body is None:
             raise BrokerUnreachable("a part of the request has no answer")
         return self._slot.body

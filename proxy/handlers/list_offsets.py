@@ -15,10 +15,12 @@ import struct
 from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from proxy.client.client import Client
+from proxy.client.request import Request
 from proxy.client.rights import DESCRIBE
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
@@ -28,8 +30,8 @@ from proxy.coordinator.interface import (
     OffsetAnswer,
 )
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.handlers.offsets import listed_offsets
+from proxy.handlers.halves import Halves, Mine
+from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import (
     INVALID_REQUEST,
     NONE,
@@ -39,10 +41,6 @@ from proxy.protocol.errors import (
 )
 from proxy.wire.cold import nested, read_request
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
 
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _FIRST_VERSIONS = {
@@ -61,36 +59,46 @@ _LEADER_EPOCH = 0
 _NOWHERE = OffsetAnswer(NONE, -1, -1)
 
 
-def list_offsets(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Split and answer."""
-    return answer_in_halves(client, request, lambda asked: str(asked.name), DESCRIBE, partial(_answer_mine, request))
+class ListOffsets:
+    """Handler of ListOffsets."""
 
+    def __init__(self, halves: Halves, offsets: Offsets) -> None:
+        self._halves = halves
+        self._offsets = offsets
 
-async def _answer_mine(request: Request, client: Client, response_type: Any, mine: Mine) -> list[Any]:
-    asked_for = Counter((entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions)
-    failed = NONE if _is_isolated(request) else UNKNOWN_SERVER_ERROR
-    answers: dict[tuple[str, int], OffsetAnswer] = {}
-    wanted: dict[tuple[str, int], ListRequest] = {}
-    for topic, entry, refused in mine:
-        for asked in topic.partitions:
-            key = entry.name, asked.partition_index
-            error_code = failed or refused or _error(request.api_version, entry, asked, asked_for[key])
-            if error_code != NONE:
-                answers[key] = OffsetAnswer(error_code, -1, -1)
-            elif asked.timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-                answers[key] = _NOWHERE  # as of a topic without tiered storage
-            else:
-                wanted[key] = ListRequest(entry.topic_id, asked.partition_index, _timestamp(asked.timestamp))
-    by_time = any(one.timestamp_ms not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) for one in wanted.values())
-    found = await listed_offsets(client, list(wanted.values()), _timeout_s(request) if by_time else None)
-    answers.update(zip(wanted, found, strict=True))
+    def list_offsets(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Split and answer."""
+        return self._halves.answer(
+            client, request, lambda asked: str(asked.name), DESCRIBE, partial(self._answer_mine, request)
+        )
 
-    topic_type = nested(response_type, "topics")
-    partition_type = nested(topic_type, "partitions")
-    partitions: dict[str, list[Any]] = {entry.name: [] for _, entry, _ in mine}
-    for (name, index), answer in answers.items():
-        partitions[name].append(_partition(partition_type, index, answer))
-    return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]
+    async def _answer_mine(self, request: Request, response_type: Any, mine: Mine) -> list[Any]:
+        asked_for = Counter(
+            (entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions
+        )
+        failed = NONE if _is_isolated(request) else UNKNOWN_SERVER_ERROR
+        answers: dict[tuple[str, int], OffsetAnswer] = {}
+        wanted: dict[tuple[str, int], ListRequest] = {}
+        for topic, entry, refused in mine:
+            for asked in topic.partitions:
+                key = entry.name, asked.partition_index
+                error_code = failed or refused or _error(request.api_version, entry, asked, asked_for[key])
+                if error_code != NONE:
+                    answers[key] = OffsetAnswer(error_code, -1, -1)
+                elif asked.timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+                    answers[key] = _NOWHERE  # as of a topic without tiered storage
+                else:
+                    wanted[key] = ListRequest(entry.topic_id, asked.partition_index, _timestamp(asked.timestamp))
+        by_time = any(one.timestamp_ms not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) for one in wanted.values())
+        found = await self._offsets.listed(list(wanted.values()), _timeout_s(request) if by_time else None)
+        answers.update(zip(wanted, found, strict=True))
+
+        topic_type = nested(response_type, "topics")
+        partition_type = nested(topic_type, "partitions")
+        partitions: dict[str, list[Any]] = {entry.name: [] for _, entry, _ in mine}
+        for (name, index), answer in answers.items():
+            partitions[name].append(_partition(partition_type, index, answer))
+        return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]
 
 
 def _is_isolated(request: Request) -> bool:

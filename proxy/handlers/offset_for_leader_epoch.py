@@ -9,54 +9,58 @@ leader, which says nothing about the log.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from proxy.client.client import Client
+from proxy.client.request import Request
 from proxy.client.rights import DESCRIBE
 from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAnswer
-from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.handlers.offsets import listed_offsets
+from proxy.handlers.halves import Halves, Mine
+from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested
 
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
 
+class OffsetForLeaderEpoch:
+    """Handler of OffsetForLeaderEpoch."""
 
-def offset_for_leader_epoch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Split and answer."""
-    return answer_in_halves(client, request, lambda asked: str(asked.topic), DESCRIBE, _answer_mine)
+    def __init__(self, halves: Halves, offsets: Offsets) -> None:
+        self._halves = halves
+        self._offsets = offsets
 
+    def offset_for_leader_epoch(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Split and answer."""
+        return self._halves.answer(client, request, lambda asked: str(asked.topic), DESCRIBE, self._answer_mine)
 
-async def _answer_mine(client: Client, response_type: Any, mine: Mine) -> list[Any]:
-    wanted = {
-        (entry.topic_id, asked.partition): ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
-        for topic, entry, refused in mine
-        for asked in topic.partitions
-        if refused == NONE and 0 <= asked.partition < entry.partitions
-    }
-    answers = dict(zip(wanted, await listed_offsets(client, list(wanted.values())), strict=True))
-    topic_type = nested(response_type, "topics")
-    partition_type = nested(topic_type, "partitions")
-    return [
-        topic_type(
-            topic=topic.topic,
-            partitions=tuple(
-                _partition(
-                    partition_type,
-                    asked,
-                    answers.get(
-                        (entry.topic_id, asked.partition),
-                        OffsetAnswer(refused or UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
-                    ),
-                )
-                for asked in topic.partitions
-            ),
-        )
-        for topic, entry, refused in mine
-    ]
+    async def _answer_mine(self, response_type: Any, mine: Mine) -> list[Any]:
+        wanted = {
+            (entry.topic_id, asked.partition): ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
+            for topic, entry, refused in mine
+            for asked in topic.partitions
+            if refused == NONE and 0 <= asked.partition < entry.partitions
+        }
+        answers = dict(zip(wanted, await self._offsets.listed(list(wanted.values())), strict=True))
+        topic_type = nested(response_type, "topics")
+        partition_type = nested(topic_type, "partitions")
+        return [
+            topic_type(
+                topic=topic.topic,
+                partitions=tuple(
+                    _partition(
+                        partition_type,
+                        asked,
+                        answers.get(
+                            (entry.topic_id, asked.partition),
+                            OffsetAnswer(refused or UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+                        ),
+                    )
+                    for asked in topic.partitions
+                ),
+            )
+            for topic, entry, refused in mine
+        ]
 
 
 def _partition(partition_type: Any, asked: Any, answer: OffsetAnswer) -> Any:

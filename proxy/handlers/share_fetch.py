@@ -15,31 +15,30 @@ Version notes: v1 and v2 have the same arrays of topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.client.rights import READ, rights_of
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.rights import READ, ClientRights
 from proxy.client.session import SessionKey
+from proxy.client.slots import Slot
 from proxy.coordinator.interface_registry import DisklessTopic
+from proxy.process.turns import Turns
 from proxy.protocol.api_keys import SHARE_FETCH
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
-from proxy.rewrite_metadata import address_of
-from proxy.telemetry.throttled_log import NAMES_SHOWN
+from proxy.routing.addresses import Addresses
+from proxy.telemetry.throttled_log import NAMES_SHOWN, ThrottledLog
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request
 from proxy.wire.endpoints import rewrite_share_endpoints
+from proxy.wire.primitives import Buffer
 from proxy.wire.share import add_share_topics, share_error_and_topics
 from proxy.wire.steps import Rewrite
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
-    from proxy.wire.primitives import Buffer
 
 NOT_FOR_SHARE_GROUPS = "The records of a diskless topic are not on the brokers: share groups can't read it."
 _NO_LEADER = -1
@@ -52,38 +51,103 @@ _SHARE_SESSION = SessionKey[bool]("share session")
 """True if partitions of a share session of the client were taken out."""
 
 
-def share_fetch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """ShareFetch (API key 78)."""
-    topics = client.context.topics
-    if not topics.all() and _SHARE_SESSION not in client.session:
-        _forward(client, request)
-        return None
-    asked = read_request(request.api_key, request.api_version, request.body)
-    mine = _mine(asked, topics)
-    forgotten = tuple(one for one in asked.forgotten_topics_data if _find(one, topics) is None)
-    if mine:
-        client.session[_SHARE_SESSION] = True
-    elif _SHARE_SESSION not in client.session and len(forgotten) == len(asked.forgotten_topics_data):
-        _forward(client, request)
-        return None
-    theirs = replace(asked, topics=_theirs(asked, topics), forgotten_topics_data=forgotten)
-    max_wait_s = asked.max_wait.total_seconds()
-    return _answer(client, request, client.open_slot(request), theirs, mine, max_wait_s)
+class ShareFetch:
+    """Handlers of ShareFetch and ShareAcknowledge."""
 
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        rights: ClientRights,
+        addresses: Addresses,
+        turns: Turns,
+        throttled_log: ThrottledLog,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self._topics = topics
+        self._rights = rights
+        self._addresses = addresses
+        self._turns = turns
+        self._throttled_log = throttled_log
+        self._now = now
 
-def share_acknowledge(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """ShareAcknowledge (API key 79)."""
-    topics = client.context.topics
-    if not topics.all():
-        _forward(client, request)
-        return None
-    asked = read_request(request.api_key, request.api_version, request.body)
-    mine = _mine(asked, topics)
-    if not mine:
-        _forward(client, request)
-        return None
-    theirs = replace(asked, topics=_theirs(asked, topics))
-    return _answer(client, request, client.open_slot(request), theirs, mine, 0.0)
+    def share_fetch(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """ShareFetch (API key 78)."""
+        topics = self._topics
+        if not topics.all() and _SHARE_SESSION not in client.session:
+            self._forward(client, request)
+            return None
+        asked = read_request(request.api_key, request.api_version, request.body)
+        mine = _mine(asked, topics)
+        forgotten = tuple(one for one in asked.forgotten_topics_data if _find(one, topics) is None)
+        if mine:
+            client.session[_SHARE_SESSION] = True
+        elif _SHARE_SESSION not in client.session and len(forgotten) == len(asked.forgotten_topics_data):
+            self._forward(client, request)
+            return None
+        theirs = replace(asked, topics=_theirs(asked, topics), forgotten_topics_data=forgotten)
+        max_wait_s = asked.max_wait.total_seconds()
+        return self._answer(client, request, client.open_slot(request), theirs, mine, max_wait_s)
+
+    def share_acknowledge(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """ShareAcknowledge (API key 79)."""
+        topics = self._topics
+        if not topics.all():
+            self._forward(client, request)
+            return None
+        asked = read_request(request.api_key, request.api_version, request.body)
+        mine = _mine(asked, topics)
+        if not mine:
+            self._forward(client, request)
+            return None
+        theirs = replace(asked, topics=_theirs(asked, topics))
+        return self._answer(client, request, client.open_slot(request), theirs, mine, 0.0)
+
+    def with_addresses(self, client: Client, request: Request) -> Rewrite:
+        """Return the rewrite of the broker's answer: new leaders come with their addresses (KIP-951)."""
+        return lambda body: rewrite_share_endpoints.steps(
+            request.api_key, body, request.api_version, self._addresses.of(client.session, request.client_id)
+        )
+
+    def _forward(self, client: Client, request: Request) -> None:
+        client.forward(request, self.with_addresses(client, request))
+
+    async def _answer(
+        self, client: Client, request: Request, slot: Slot, theirs: Any, mine: Mine, max_wait_s: float
+    ) -> None:
+        """The broker's half, then what was taken out. Raises BrokerUnreachable and ProtocolError."""
+        began_s = self._now()
+        refused = await self._refused(client, request, mine)
+        body: Buffer = await client.ask(request, request.api_key, request.api_version, encode(theirs))
+        error_code, topic_count = share_error_and_topics(request.api_key, body, request.api_version)
+        if error_code == NONE and mine:
+            topic_type = nested(load_response_schema(request.api_key, request.api_version), "responses")
+            added = [encode(_topic(topic_type, topic, refused[entry.name])) for topic, entry in mine]
+            body = add_share_topics(request.api_key, body, request.api_version, added)
+        elif error_code == NONE and topic_count <= 0:
+            await asyncio.sleep(max(0.0, began_s + max_wait_s - self._now()))
+        rewrite = self.with_addresses(client, request)
+        slot.fill(await self._turns.rewritten(rewrite(memoryview(body))))
+
+    async def _refused(self, client: Client, request: Request, mine: Mine) -> dict[str, int]:
+        """Return Kafka's error codes by topic; a client without the right to read a topic gets that error."""
+        rights = self._rights.of(client.session)
+        unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
+        if unasked:
+            await rights.ask(client, request, unasked)
+        refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
+        named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
+        if named:
+            self._throttled_log.warning(
+                "share_fetch_refused",
+                topics=named[:NAMES_SHOWN],
+                client=client.session.host,
+                client_id=request.client_id,
+                reason="share groups can't read diskless topics",
+                remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
+            )
+        return refused
 
 
 def _find(topic: Any, topics: Topics) -> DisklessTopic | None:
@@ -101,53 +165,6 @@ def _theirs(asked: Any, topics: Topics) -> tuple[Any, ...]:
 def is_not_diskless(topics: Topics, topic_id: str | bytes) -> bool:
     """Return whether a topic is not in the registry."""
     return topics.find(topic_id) is None
-
-
-def with_addresses(client: Client, request: Request) -> Rewrite:
-    """Return the rewrite of the broker's answer: new leaders come with their addresses (KIP-951)."""
-    return lambda body: rewrite_share_endpoints.steps(
-        request.api_key, body, request.api_version, address_of(client, request.client_id)
-    )
-
-
-def _forward(client: Client, request: Request) -> None:
-    client.forward(request, with_addresses(client, request))
-
-
-async def _answer(client: Client, request: Request, slot: Slot, theirs: Any, mine: Mine, max_wait_s: float) -> None:
-    """The broker's half, then what was taken out. Raises BrokerUnreachable and ProtocolError."""
-    began_s = client.context.now()
-    refused = await _refused(client, request, mine)
-    body: Buffer = await client.ask(request, request.api_key, request.api_version, encode(theirs))
-    error_code, topic_count = share_error_and_topics(request.api_key, body, request.api_version)
-    if error_code == NONE and mine:
-        topic_type = nested(load_response_schema(request.api_key, request.api_version), "responses")
-        added = [encode(_topic(topic_type, topic, refused[entry.name])) for topic, entry in mine]
-        body = add_share_topics(request.api_key, body, request.api_version, added)
-    elif error_code == NONE and topic_count <= 0:
-        await asyncio.sleep(max(0.0, began_s + max_wait_s - client.context.now()))
-    rewrite = with_addresses(client, request)
-    slot.fill(await client.context.turns.rewritten(rewrite(memoryview(body))))
-
-
-async def _refused(client: Client, request: Request, mine: Mine) -> dict[str, int]:
-    """Return Kafka's error codes by topic; a client without the right to read a topic gets that error."""
-    rights = rights_of(client)
-    unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
-    if unasked:
-        await rights.ask(client, request, unasked)
-    refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
-    named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
-    if named:
-        client.context.throttled_log.warning(
-            "share_fetch_refused",
-            topics=named[:NAMES_SHOWN],
-            client=client.session.host,
-            client_id=request.client_id,
-            reason="share groups can't read diskless topics",
-            remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
-        )
-    return refused
 
 
 def _topic(topic_type: Any, asked: Any, error_code: int) -> Any:

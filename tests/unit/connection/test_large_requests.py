@@ -8,16 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from proxy.assembly.context import Context
 from proxy.assembly.handlers import build_handlers
-from proxy.assembly.parts import build_parts
-from proxy.config import Listeners, Settings
+from proxy.config import Listeners
 from proxy.connection.connection import ClientConnection
-from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.time_lookup import TimeLookup
-from proxy.storage import open_storage
 from proxy.wire.header import request_header
 from proxy.wire.primitives import MAX_DECODED_ELEMENTS, MAX_REJECTED_ELEMENTS, write_count
 from tests.coordinator_model import ModelCoordinator
@@ -25,6 +22,7 @@ from tests.support.echo_broker import CHUNK_BYTES, EchoBroker
 from tests.support.loop_steps import Steps, measured_steps, unit_s
 from tests.unit.connection.test_last_words import until
 from tests.unit.connection_double import FakeTransport, frame
+from tests.unit.parts import parts_of, settings_of, with_parts
 
 NUMBER = int(os.environ.get("LARGE_REQUEST_ELEMENTS", "8000"))
 """Elements of a request. Without slices, this many take at least twice as long as a step may take."""
@@ -37,31 +35,20 @@ LONGEST_STEP_UNITS = 12.0
 TOPIC_ID = b"d" * 16
 _CREATED = b"\0\0\0\1\0\1" + b"\1\1\0"
 """One partition, one replica, no assignment, no configs."""
-_SETTINGS = {
-    "rack": "rack-a",
-    "brokers": {"bootstrap": ["localhost:9092"]},
-    "redis": {"url": "redis://localhost:6379"},
-    "storage": {"url": "file:///nowhere"},
-}
 
 
 class Proxied:
     """A client of a whole proxy, whose broker is in the same process and whose coordinator is in memory."""
 
     def __init__(self, steps: Steps) -> None:
-        settings = Settings.model_validate(_SETTINGS)
-        storage = open_storage(settings.storage, settings.diskless_storage_class_name)
-        parts = build_parts(settings, storage, redis.asyncio.Redis())
-        context = Context(parts, build_handlers(parts))
         coordinator: Any = ModelCoordinator()
-        context.coordinator = context.reader.coordinates._coordinator = coordinator
-        context.time_lookup = TimeLookup(
-            coordinator, context.rows, context.throttled_log, max_rows=1, max_batch_bytes=1
-        )
-        context.topics._lease_runs = lambda: True
-        context.topics._take(RegistrySnapshot(1, (DisklessTopic("d", TOPIC_ID, NUMBER, "live"),)))
-        context.cluster.connect = self._connect  # type: ignore[method-assign]
-        self.context = context
+        parts = parts_of(settings_of(), DisklessTopic("d", TOPIC_ID, NUMBER, "live"))
+        parts.diskless.reader.coordinates._coordinator = coordinator
+        log = parts.process.throttled_log
+        lookup = TimeLookup(coordinator, parts.diskless.rows, log, max_rows=1, max_batch_bytes=1)
+        parts = with_parts(parts, stores={"coordinator": coordinator}, diskless={"time_lookup": lookup})
+        parts.brokers.cluster.connect = self._connect  # type: ignore[method-assign]
+        context = Context(parts, build_handlers(parts))
         self._steps = steps
         self.connection = ClientConnection(context, Listeners(), 1)
         self.client = FakeTransport(self.connection)

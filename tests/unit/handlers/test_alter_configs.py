@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +15,14 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
 from proxy.client.request import Request
+from proxy.config import Redis
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_CHANGE, RegistryChange, RegistrySnapshot
-from proxy.handlers.alter_configs import alter_configs
+from proxy.handlers.alter_configs import AlterConfigs
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.client_double import ClientDouble
 
 TOPIC_ID = b"1" * 16
 
@@ -53,27 +54,16 @@ class Registry(ModelTopicRegistry):
         raise CoordinatorUnavailable("reset")
 
 
-class Client:
-    """A connection to a proxy that knows topic `a` as reserved, and brokers to which everything is fine."""
+class Client(ClientDouble):
+    """A client of a proxy that knows topic `a` as reserved, and brokers to which everything is fine."""
 
     def __init__(self, topics: Topics) -> None:
-        self.context = SimpleNamespace(
-            topics=topics,
-            settings=SimpleNamespace(redis=SimpleNamespace(timeout_ms=3_000)),
-            now=asyncio.get_running_loop().time,
-        )
-        self.forwarded: list[Request] = []
+        super().__init__(self._accept)
+        self.handle = AlterConfigs(Redis(url="redis://h:1"), topics=topics, now=asyncio.get_running_loop().time)
         self.asked: list[dict[str, str]] = []
         """Configs that brokers were asked to set, validate-only or not."""
-        self.answers: list[bytes] = []
 
-    def forward(self, request: Request) -> None:
-        self.forwarded.append(request)
-
-    def open_slot(self, request: Request) -> Any:
-        return SimpleNamespace(fill=self.answers.extend)
-
-    async def ask(self, request: Request, api_key: int, api_version: int, body: bytes) -> memoryview:
+    def _accept(self, api_key: int, api_version: int, body: bytes) -> Any:
         asked: Any = read_request(api_key, api_version, memoryview(body))
         self.asked += [{one.name: one.value for one in resource.configs} for resource in asked.resources]
         module: Any = alter_response if api_key == 33 else incremental_response
@@ -87,7 +77,7 @@ class Client:
             for one in asked.resources
         )
         made = module.AlterConfigsResponse if api_key == 33 else module.IncrementalAlterConfigsResponse
-        return memoryview(encode(made(throttle_time=milliseconds(0), responses=results)))
+        return made(throttle_time=milliseconds(0), responses=results)
 
 
 async def reserved() -> tuple[Registry, Client]:
@@ -119,7 +109,7 @@ async def test_the_registry_is_looked_at_again_for_a_topic_that_is_being_made(ap
     """Another proxy has answered the creation already, and configs of data must not go to the placeholder topic."""
     registry, client = await reserved()
     await registry.activate("a", TOPIC_ID, 1)
-    answering = alter_configs(client, alteration(api_key))  # type: ignore[arg-type]
+    answering = client.handle.alter_configs(client, alteration(api_key))  # type: ignore[arg-type]
     assert answering is not None
     await answering
     assert client.forwarded == []
@@ -130,7 +120,7 @@ async def test_the_registry_is_looked_at_again_for_a_topic_that_is_being_made(ap
 
 async def test_brokers_answer_while_the_registry_is_away() -> None:
     registry, client = await reserved()
-    answering = alter_configs(client, alteration(44))  # type: ignore[arg-type]
+    answering = client.handle.alter_configs(client, alteration(44))  # type: ignore[arg-type]
     assert answering is not None
     registry.away = True
     await answering
@@ -142,7 +132,7 @@ async def test_a_change_whose_answer_is_lost_is_made_again() -> None:
     registry, client = await reserved()
     await registry.activate("a", TOPIC_ID, 1)
     registry.resets = 4
-    answering = alter_configs(client, alteration(44))  # type: ignore[arg-type]
+    answering = client.handle.alter_configs(client, alteration(44))  # type: ignore[arg-type]
     assert answering is not None
     await answering
     assert (registry.resets, registry.topics["a"].configs["retention.ms"]) == (0, "7")
@@ -159,7 +149,7 @@ async def test_a_classic_topic_stays_classic_and_the_client_gets_the_reason(api_
     topics = Topics(registry, lease_runs=lambda: True)
     await topics.load()
     client = Client(topics)
-    answering = alter_configs(client, alteration(api_key, "diskless.enable", "true"))  # type: ignore[arg-type]
+    answering = client.handle.alter_configs(client, alteration(api_key, "diskless.enable", "true"))  # type: ignore[arg-type]
     assert answering is not None
     await answering
     (result,) = answer_of(api_key, client).responses
@@ -176,7 +166,7 @@ async def test_a_classic_topic_may_be_set_to_classic(api_key: int, value: str | 
     await topics.load()
     client = Client(topics)
     request = alteration(api_key, "diskless.enable", value, operation)
-    answering = alter_configs(client, request)  # type: ignore[arg-type]
+    answering = client.handle.alter_configs(client, request)  # type: ignore[arg-type]
     assert answering is not None
     await answering
     (result,) = answer_of(api_key, client).responses
@@ -189,9 +179,9 @@ async def test_a_request_without_the_config_is_forwarded() -> None:
     await topics.load()
     client = Client(topics)
     for request in (alteration(44), alteration(44, "description", "diskless.enable")):
-        assert alter_configs(client, request) is None  # type: ignore[arg-type]
+        assert client.handle.alter_configs(client, request) is None  # type: ignore[arg-type]
     assert len(client.forwarded) == 2
 
 
 def answer_of(api_key: int, client: Client) -> Any:
-    return read_response(api_key, 2 if api_key == 33 else 1, memoryview(b"".join(client.answers)))
+    return read_response(api_key, 2 if api_key == 33 else 1, memoryview(client.slots[-1].body or b""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,15 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
-from proxy.client.request import Request
 from proxy.creation.replication.creation import UnderReplicatedTopics
 from proxy.handlers.create_topics import CreateTopics
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds
+from proxy.wire.metadata import Broker
+from tests.registry_model import ModelTopicRegistry
+from tests.unit.brokers_double import Brokers
+from tests.unit.client_double import ClientDouble, request_of
+from tests.unit.parts import settings_of
 
 
 def result(name: str, error: ErrorCode) -> CreatableTopicResult:
@@ -27,17 +31,17 @@ def result(name: str, error: ErrorCode) -> CreatableTopicResult:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, enabled: bool) -> None:
+async def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, enabled: bool) -> None:
     """Older intents of their names have come to nothing."""
-    made, rewrites = list[str](), list[Any]()
-    settings: Any = SimpleNamespace(enable_under_replicated_topic_creation=enabled, default_diskless_topics=())
-    registry: Any = SimpleNamespace(find=lambda name: None)
-    cluster: Any = SimpleNamespace(view=SimpleNamespace(brokers={1: None, 2: None}))
+    made = list[str]()
+    settings = settings_of(enable_under_replicated_topic_creation=enabled)
+    registry = Topics(ModelTopicRegistry(), lease_runs=lambda: True)
+    cluster: Any = Brokers(dict.fromkeys((1, 2), Broker(1, "broker", 9092, None)))
     unused: Any = None
     under_replicated = UnderReplicatedTopics(settings, unused, cluster, "this proxy", lambda: 7)
     under_replicated.unmade.made_by_others = lambda names, since_ms: made.extend(names)  # type: ignore[method-assign]
     handler = CreateTopics(settings, topics=registry, under_replicated=under_replicated, creator=unused)
-    client: Any = SimpleNamespace(forward=lambda request, rewrite=None: rewrites.append(rewrite))
+    client = ClientDouble()
     topics = tuple(
         CreatableTopic(
             name=TopicName(name), num_partitions=i32(1), replication_factor=i16(2), assignments=(), configs=()
@@ -45,8 +49,8 @@ def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, 
         for name in "ab"
     )
     asked = encode(CreateTopicsRequest(topics=topics, timeout=milliseconds(1), validate_only=validate_only))
-    assert handler.create_topics(client, Request(19, 7, 1, "a", memoryview(asked), memoryview(asked))) is None
-    (rewrite,) = rewrites
+    assert await client.answer(handler.create_topics, request_of(19, 7, asked)) is None
+    (rewrite,) = client.rewrites
     if not enabled or validate_only:
         assert rewrite is None
         return

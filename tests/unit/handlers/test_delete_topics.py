@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -14,56 +13,65 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.request import Request
 from proxy.client.rights import DELETE, DESCRIBE
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.creation.reservations import Reservations
-from proxy.handlers.delete_topics import _forget, _is_gone, delete_topics
+from proxy.handlers.delete_topics import DeleteTopics
 from proxy.housekeeping.shadows import Shadows
 from proxy.protocol.api_keys import METADATA
+from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_response
-from proxy.wire.metadata import MetadataTopic
+from proxy.wire.metadata import Broker, MetadataTopic
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.brokers_double import Brokers
+from tests.unit.client_double import ClientDouble, request_of
 from tests.unit.creation.made import reservations_of
 
 OLD, NEW = b"1" * 16, b"2" * 16
 
 
-def connection() -> Any:
-    registry = ModelTopicRegistry()
-    coordinates = SimpleNamespace(forget=lambda topic_id: None)
-    context = SimpleNamespace(
-        coordinator=ModelCoordinator(),
-        topics=Topics(registry, lease_runs=lambda: True),
-        reader=SimpleNamespace(coordinates=coordinates),
-    )
-    context.reservations = reservations_of(  # type: ignore[attr-defined]
-        Reservations, registry, topics=context.topics, coordinator=context.coordinator
-    )
-    return SimpleNamespace(context=context)
+class Deleting:
+    """The handler on an empty cluster, with registry and coordinator in memory."""
 
+    def __init__(
+        self, registry: ModelTopicRegistry, cluster: Any = None, *, kind: type[Reservations] = Reservations
+    ) -> None:
+        self.registry = registry
+        self.coordinator = ModelCoordinator()
+        self.topics = Topics(registry, lease_runs=lambda: True)
+        self.cluster: Any = cluster or Brokers({})
+        self.reservations = reservations_of(
+            kind, registry, topics=self.topics, coordinator=self.coordinator, cluster=self.cluster
+        )
+        self.handler = DeleteTopics(
+            topics=self.topics,
+            reservations=self.reservations,
+            shadows=Shadows(self.cluster, self.topics, self.reservations, confirm_s=1.0),
+            cluster=self.cluster,
+            throttled_log=ThrottledLog(lambda: 0.0),
+        )
 
-async def make(context: Any, topic_id: bytes, partitions: int) -> None:
-    if context.topics.registry.topics.get("a") is None:
-        await context.topics.registry.reserve("a", partitions, {}, "owner")
-    await context.coordinator.create_logs(topic_id, range(partitions))
-    await context.topics.registry.activate("a", topic_id, partitions)
+    async def make(self, topic_id: bytes, partitions: int) -> None:
+        if self.registry.topics.get("a") is None:
+            await self.registry.reserve("a", partitions, {}, "owner")
+        await self.coordinator.create_logs(topic_id, range(partitions))
+        await self.registry.activate("a", topic_id, partitions)
 
 
 async def test_a_new_topic_of_the_same_name_stays() -> None:
-    client = connection()
-    context = client.context
-    await make(context, OLD, 1)
-    await context.topics.load()
-    entry = context.topics.find("a")
-    await context.topics.registry.remove("a")
-    await make(context, NEW, 1)
-    assert await _forget(client, entry) == 0
-    assert [(topic.topic_id, topic.state) for topic in context.topics.all()] == [(NEW, "live")]
-    assert await context.coordinator.describe(OLD, [0]) == [None]
-    assert await context.coordinator.describe(NEW, [0]) != [None]
+    deleting = Deleting(ModelTopicRegistry())
+    await deleting.make(OLD, 1)
+    await deleting.topics.load()
+    entry = deleting.topics.find("a")
+    assert entry is not None
+    await deleting.registry.remove("a")
+    await deleting.make(NEW, 1)
+    assert await deleting.handler._forget(entry) == 0
+    assert [(topic.topic_id, topic.state) for topic in deleting.topics.all()] == [(NEW, "live")]
+    assert await deleting.coordinator.describe(OLD, [0]) == [None]
+    assert await deleting.coordinator.describe(NEW, [0]) != [None]
 
 
 @pytest.mark.parametrize("error_code", [3, 100])
@@ -79,16 +87,25 @@ async def test_a_topic_that_any_broker_knows_still_exists(
                 raise BrokerUnreachable("away")
             return MetadataTopic(0, name, OLD, 1, -1) if connection.node_id in known_to else None
 
-    cluster = SimpleNamespace(
-        view=SimpleNamespace(brokers=dict.fromkeys((1, 2, 3))),
-        connection_to=lambda node_id: SimpleNamespace(node_id=node_id, close=lambda: None),
-    )
-    context: Any = SimpleNamespace(cluster=cluster)
-    context.reservations = reservations_of(Asking, ModelTopicRegistry(), cluster=cluster)
-    client: Any = SimpleNamespace(context=context)
+    cluster: Any = Connectable(dict.fromkeys((1, 2, 3), Broker(1, "broker", 9092, None)))
+    handler = Deleting(ModelTopicRegistry(), cluster, kind=Asking).handler
     state = "live" if error_code == 3 else "deleting"
-    assert await _is_gone(client, DisklessTopic("a", OLD, 1, state), error_code) is gone
-    assert await _is_gone(client, DisklessTopic("a", NEW, 1, state), error_code) is (known_to is not None)
+    assert await handler._is_gone(DisklessTopic("a", OLD, 1, state), error_code) is gone
+    assert await handler._is_gone(DisklessTopic("a", NEW, 1, state), error_code) is (known_to is not None)
+
+
+class Connectable(Brokers):
+    """Brokers of which each has a connection of its own."""
+
+    def __init__(self, brokers: dict[int, Broker], node_id: int | None = None) -> None:
+        super().__init__(brokers)
+        self.node_id = node_id
+
+    def connection_to(self, node_id: int) -> Connectable:
+        return Connectable({}, node_id)
+
+    def close(self) -> None:
+        pass
 
 
 def missing(version: int, operations: int) -> memoryview:
@@ -106,25 +123,17 @@ def missing(version: int, operations: int) -> memoryview:
     return memoryview(encode(schema(throttle_time=milliseconds(0), brokers=(), topics=(topic,))))
 
 
-def deleting(
+def asked(
     registry: ModelTopicRegistry, cluster_id: str, broker_says: ErrorCode = ErrorCode.none, operations: int = 0
-) -> tuple[Any, Topics, list[bytes]]:
-    """Return a client of a proxy whose brokers report that they have just deleted a topic `a`, and the client's answer.
+) -> tuple[Deleting, ClientDouble]:
+    """Return a client of a proxy whose brokers report that they have just deleted a topic `a`.
 
     `operations` are the client's rights for a topic of that name, which the brokers lack.
     """
-    answer_parts: list[bytes] = []
-    topics = Topics(registry, lease_runs=lambda: True)
-    context: Any = SimpleNamespace(
-        coordinator=ModelCoordinator(),
-        topics=topics,
-        cluster=SimpleNamespace(cluster_id=cluster_id),
-        reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
-    )
-    context.reservations = reservations_of(Reservations, registry, topics=topics, coordinator=context.coordinator)
-    context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
+    deleting = Deleting(registry)
+    deleting.cluster.cluster_id = cluster_id
 
-    async def ask(request: Any, api_key: int, api_version: int, body: Any) -> memoryview:
+    def broker(api_key: int, api_version: int, body: bytes) -> Any:
         if api_key == METADATA:
             return missing(api_version, operations)
         by_id = broker_says == ErrorCode.unknown_topic_id
@@ -134,25 +143,20 @@ def deleting(
             error_code=broker_says,
             error_message=None,
         )
-        return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
+        return DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))
 
-    slot = SimpleNamespace(fill=answer_parts.extend)
-    return SimpleNamespace(context=context, ask=ask, open_slot=lambda request: slot), topics, answer_parts
+    return deleting, ClientDouble(broker)
 
 
-async def delete_a(client: Any, topic_id: bytes | None = None) -> None:
+async def delete_a(deleting: Deleting, client: ClientDouble, topic_id: bytes | None = None) -> int:
+    """Return the error code of the answer."""
     named = DeleteTopicState(
         name=None if topic_id else TopicName("a"), topic_id=UUID(bytes=topic_id) if topic_id else None
     )
-    asked = DeleteTopicsRequest(topics=(named,), timeout=milliseconds(1))
-    body = memoryview(encode(asked))
-    waiting = delete_topics(client, Request(20, 6, 1, "a", body, body))
-    assert waiting is not None
-    await waiting
-
-
-def code(answer_parts: list[bytes]) -> int:
-    response: Any = read_response(20, 6, memoryview(b"".join(answer_parts)))
+    body = encode(DeleteTopicsRequest(topics=(named,), timeout=milliseconds(1)))
+    answer = await client.answer(deleting.handler.delete_topics, request_of(20, 6, body))
+    assert answer is not None
+    response: Any = read_response(20, 6, memoryview(answer))
     value: int = response.responses[0].error_code.value
     return value
 
@@ -161,11 +165,10 @@ def code(answer_parts: list[bytes]) -> int:
 async def test_brokers_of_another_cluster_delete_no_diskless_topic(cluster_id: str, error_code: int) -> None:
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, answer_parts = deleting(registry, cluster_id)
-    await make(client.context, OLD, 1)
-    await topics.load()
-    await delete_a(client)
-    assert code(answer_parts) == error_code
+    deleting, client = asked(registry, cluster_id)
+    await deleting.make(OLD, 1)
+    await deleting.topics.load()
+    assert await delete_a(deleting, client) == error_code
     assert (registry.topics.get("a") is None) == (error_code == 0)
 
 
@@ -173,43 +176,39 @@ async def test_brokers_of_another_cluster_delete_no_diskless_topic(cluster_id: s
 async def test_an_error_of_the_brokers_is_returned_from_any_cluster(broker_says: ErrorCode) -> None:
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, answer_parts = deleting(registry, "theirs", broker_says)
-    await make(client.context, OLD, 1)
-    await topics.load()
-    await delete_a(client)
-    assert code(answer_parts) == broker_says.value
+    deleting, client = asked(registry, "theirs", broker_says)
+    await deleting.make(OLD, 1)
+    await deleting.topics.load()
+    assert await delete_a(deleting, client) == broker_says.value
 
 
 async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> None:
     registry = ModelTopicRegistry()
-    client, topics, answer_parts = deleting(registry, "ours")
+    deleting, client = asked(registry, "ours")
     await registry.reserve("a", 1, {}, "owner")
-    await topics.load()
-    await make(client.context, OLD, 1)
-    entry = topics.find("a")
+    await deleting.topics.load()
+    await deleting.make(OLD, 1)
+    entry = deleting.topics.find("a")
     assert entry is not None
     assert entry.state == "reserved", "it has not heard of it yet"
-    await delete_a(client)
-    assert (code(answer_parts), registry.topics.get("a")) == (0, None)
+    assert (await delete_a(deleting, client), registry.topics.get("a")) == (0, None)
 
 
 async def test_no_topic_counts_as_gone_while_no_broker_is_known() -> None:
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(view=SimpleNamespace(brokers={})))
-    context.reservations = reservations_of(Reservations, ModelTopicRegistry(), cluster=context.cluster)
-    client: Any = SimpleNamespace(context=context)
-    assert await _is_gone(client, DisklessTopic("a", OLD, 1, "live"), 3) is False
+    handler = Deleting(ModelTopicRegistry()).handler
+    assert await handler._is_gone(DisklessTopic("a", OLD, 1, "live"), 3) is False
 
 
 async def test_partitions_that_came_meanwhile_go_too() -> None:
-    client = connection()
-    context = client.context
-    await make(context, OLD, 1)
-    await context.topics.load()
-    entry = context.topics.find("a")
-    await make(context, OLD, 3)
-    assert await _forget(client, entry) == 0
-    assert await context.coordinator.describe(OLD, [0, 1, 2]) == [None, None, None]
-    assert context.topics.all() == ()
+    deleting = Deleting(ModelTopicRegistry())
+    await deleting.make(OLD, 1)
+    await deleting.topics.load()
+    entry = deleting.topics.find("a")
+    assert entry is not None
+    await deleting.make(OLD, 3)
+    assert await deleting.handler._forget(entry) == 0
+    assert await deleting.coordinator.describe(OLD, [0, 1, 2]) == [None, None, None]
+    assert deleting.topics.all() == ()
 
 
 @pytest.mark.parametrize("state", ["live", "deleting"])
@@ -219,18 +218,17 @@ async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowe
     """Brokers check no rights before this error, and a missing placeholder topic may come back."""
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, answer_parts = deleting(registry, "ours", ErrorCode.unknown_topic_id)
-    await make(client.context, OLD, 1)
+    deleting, client = asked(registry, "ours", ErrorCode.unknown_topic_id)
+    await deleting.make(OLD, 1)
     if state == "deleting":
         await registry.begin_delete("a", OLD)
-    await topics.load()
+    await deleting.topics.load()
 
     async def nowhere(name: str) -> None:
         return None
 
-    monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
-    await delete_a(client, OLD)
-    assert code(answer_parts) == (100 if state == "live" else 0)
+    monkeypatch.setattr(deleting.reservations, "shadow_anywhere", nowhere)
+    assert await delete_a(deleting, client, OLD) == (100 if state == "live" else 0)
     assert (registry.topics.get("a") is None) == (state == "deleting")
 
 
@@ -244,17 +242,16 @@ async def test_a_missing_placeholder_does_not_replace_the_right_to_delete(
     """To a client that may only describe a topic, the controller answers that a missing one is unknown."""
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, answer_parts = deleting(registry, "ours", ErrorCode.unknown_topic_or_partition, operations)
-    await make(client.context, OLD, 1)
+    deleting, client = asked(registry, "ours", ErrorCode.unknown_topic_or_partition, operations)
+    await deleting.make(OLD, 1)
     if state == "deleting":
         await registry.begin_delete("a", OLD)
-    await topics.load()
+    await deleting.topics.load()
 
     async def nowhere(name: str) -> None:
         return None
 
-    monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
-    await delete_a(client)
-    assert code(answer_parts) == error_code
+    monkeypatch.setattr(deleting.reservations, "shadow_anywhere", nowhere)
+    assert await delete_a(deleting, client) == error_code
     assert (registry.topics.get("a") is None) == (error_code == 0)
-    assert (await client.context.coordinator.describe(OLD, [0]) == [None]) == (error_code == 0)
+    assert (await deleting.coordinator.describe(OLD, [0]) == [None]) == (error_code == 0)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from proxy.brokers.cluster import ClusterView
-from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable, LogDescription
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.handlers.describe_log_dirs import describe_log_dirs
-from proxy.routing.leaders import LeaderChoice
+from proxy.handlers.describe_log_dirs import DescribeLogDirs
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
+from tests.unit.brokers_double import Brokers
+from tests.unit.client_double import ClientDouble, request_of
+from tests.unit.parts import parts_of, settings_of
 from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
@@ -27,30 +27,29 @@ STORAGE = "s3://bucket/wal"
 CHOICES = ("sticky", "round_robin", "partition_hash", "replica")
 
 
-class Asked:
-    """A client's connection to a broker that has replicas of every placeholder topic, and of a classic topic."""
+class Asked(ClientDouble):
+    """A client of a broker that has replicas of every placeholder topic, and of a classic topic."""
 
     def __init__(
         self, node_id: int | None, choice: str = "sticky", *, allowed: bool = True, away: bool = False
     ) -> None:
-        self.session = session(node_id=node_id)
-        self.filled: list[Any] = []
+        super().__init__(self._describe_classic, of=session(node_id=node_id))
         self._allowed, self._away = allowed, away
-        self.context = SimpleNamespace(
-            settings=SimpleNamespace(storage=SimpleNamespace(url=STORAGE)),
-            fleet=SimpleNamespace(listener=lambda node, rack, client, came_by: ("proxy", node)),
-            cluster=SimpleNamespace(view=ClusterView(BROKERS)),
-            racks=SimpleNamespace(of=lambda *_: "rack-a"),
-            leader_choice=LeaderChoice(choice),
-            topics=SimpleNamespace(all=lambda: (TOPIC,), find=lambda name: TOPIC if name == TOPIC.name else None),
-            coordinator=self,
+        settings = settings_of(storage={"url": STORAGE}, leader_choice=choice)
+        brokers: Any = Brokers(BROKERS)
+        parts = parts_of(settings_of(leader_choice=choice), TOPIC)
+        addresses: Any = parts.routing.addresses
+        addresses._cluster = brokers
+        coordinator: Any = self
+        self.handler = DescribeLogDirs(
+            settings.storage,
+            topics=parts.topics.topics,
+            addresses=addresses,
+            coordinator=coordinator,
             throttled_log=ThrottledLog(lambda: 0.0),
         )
 
-    def open_slot(self, request: Request) -> Any:
-        return SimpleNamespace(fill=self.filled.extend)
-
-    async def ask(self, request: Request, key: int, version: int, body: Any) -> bytes:
+    def _describe_classic(self, key: int, version: int, body: bytes) -> bytes:
         topics = [
             {"name": name, "partitions": [{"partition_index": index} for index in range(PARTITIONS)]}
             for name in ("classic", TOPIC.name)
@@ -59,7 +58,8 @@ class Asked:
         results = [{"log_dir": "/disk", "topics": topics}] if self._allowed else []
         return encode(entity, filled(entity, {"results": results, "error_code": 0 if self._allowed else 31}))
 
-    async def describe(self, topic_id: bytes, partitions: tuple[int, ...]) -> list[LogDescription | None]:
+    async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
+        """Answer for the coordinator."""
         if self._away:
             raise CoordinatorUnavailable("away")
         return [LogDescription(0, 9, 9, 100 + index, 1) for index in partitions]
@@ -67,12 +67,10 @@ class Asked:
 
 async def described(asked: Asked, version: int = 4, topics: list[Any] | None = None) -> dict[str, Any]:
     entity = request_type(KEY, max(version, 1))
-    body = memoryview(encode(entity, filled(entity, {"topics": topics})))
-    connection: Any = asked
-    waiting = describe_log_dirs(connection, Request(KEY, version, 1, "app", body, body))
-    assert waiting is not None
-    await waiting
-    answer: dict[str, Any] = decode(response_type(KEY, max(version, 1)), b"".join(asked.filled))
+    body = encode(entity, filled(entity, {"topics": topics}))
+    answered = await asked.answer(asked.handler.describe_log_dirs, request_of(KEY, version, body))
+    assert answered is not None
+    answer: dict[str, Any] = decode(response_type(KEY, max(version, 1)), answered)
     return answer
 
 

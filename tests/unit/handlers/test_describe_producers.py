@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from kio.index import load_response_schema
+from kio.schema.describe_producers.v0.request import TopicRequest
+from kio.schema.types import TopicName
+from kio.static.primitive import i32
 
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.handlers.describe_producers import _answer_mine
+from proxy.handlers.describe_producers import DescribeProducers
 from proxy.handlers.halves import MyTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 
@@ -25,13 +27,15 @@ class Coordinator:
 
 
 def named(refused: int, *indexes: int) -> MyTopic:
-    return MyTopic(SimpleNamespace(name="orders", partition_indexes=indexes), ENTRY, refused)
+    return MyTopic(TopicRequest(name=TopicName("orders"), partition_indexes=tuple(map(i32, indexes))), ENTRY, refused)
 
 
 async def answered(*mine: MyTopic) -> tuple[Coordinator, list[list[tuple[int, int]]]]:
     coordinator = Coordinator()
-    connection: Any = SimpleNamespace(context=SimpleNamespace(coordinator=coordinator))
-    topics = await _answer_mine(connection, load_response_schema(61, 0), mine)
+    unused: Any = None
+    asked: Any = coordinator
+    handler = DescribeProducers(unused, coordinator=asked, throttled_log=unused)
+    topics = await handler._answer_mine(load_response_schema(61, 0), mine)
     return coordinator, [[(one.partition_index, int(one.error_code)) for one in topic.partitions] for topic in topics]
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from kio.schema.list_offsets.v9 import request, response
 
@@ -12,8 +11,10 @@ from proxy.client.request import Request
 from proxy.coordinator.interface import LATEST_TIMESTAMP, OffsetAnswer
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.halves import MyTopic
-from proxy.handlers.list_offsets import _answer_mine
+from proxy.handlers.list_offsets import ListOffsets
+from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
+from tests.unit.parts import settings_of
 
 
 def asked(name: str, *partitions: int) -> MyTopic:
@@ -24,22 +25,20 @@ def asked(name: str, *partitions: int) -> MyTopic:
     return MyTopic(request.ListOffsetsTopic(name=name, partitions=wanted), entry, NONE)
 
 
-async def answer(mine: list[MyTopic], isolation_level: int = 0) -> list[Any]:
-    async def list_offsets(wanted: Any, timeout_s: float) -> list[OffsetAnswer]:
+class Lookup:
+    """Offsets of all partitions: ten times the topic's ID, and the partition."""
+
+    async def list_offsets(self, wanted: Any, timeout_s: float) -> list[OffsetAnswer]:
         return [OffsetAnswer(NONE, int(one.topic_id) * 10 + one.partition, -1) for one in wanted]
 
-    context = SimpleNamespace(
-        settings=SimpleNamespace(
-            fetch=SimpleNamespace(time_lookup_timeout_ms=1_000), redis=SimpleNamespace(timeout_ms=3_000)
-        ),
-        time_lookup=SimpleNamespace(list_offsets=list_offsets),
-        now=lambda: 0.0,
-        offsets_away_since_s=None,
-    )
-    connection: Any = SimpleNamespace(context=context)
+
+async def answer(mine: list[MyTopic], isolation_level: int = 0) -> list[Any]:
+    settings, unused = settings_of(), cast(Any, None)
+    lookup: Any = Lookup()
+    offsets = Offsets(settings.fetch, settings.redis, time_lookup=lookup, throttled_log=unused, now=lambda: 0.0)
     body = memoryview(struct.pack(">ib", -1, isolation_level))  # the first bytes of a request
     asking = Request(2, 9, 1, "client", body, body)
-    return await _answer_mine(asking, connection, response.ListOffsetsResponse, mine)
+    return await ListOffsets(unused, offsets)._answer_mine(asking, response.ListOffsetsResponse, mine)
 
 
 async def test_every_topic_has_its_own_partitions_though_it_is_named_twice():

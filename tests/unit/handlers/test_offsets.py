@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
-from proxy.handlers.offsets import listed_offsets
+from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.telemetry.throttled_log import ThrottledLog
+from tests.unit.parts import settings_of
 
 WANTED = [ListRequest(b"t" * 16, 0, LATEST_TIMESTAMP)]
 
@@ -22,16 +22,15 @@ class Proxy:
         self.asked = 0
         self.ahead_s = 0.0
         clock = asyncio.get_running_loop().time
-        context = SimpleNamespace(
-            settings=SimpleNamespace(
-                fetch=SimpleNamespace(time_lookup_timeout_ms=60_000), redis=SimpleNamespace(timeout_ms=400)
-            ),
-            time_lookup=self,
-            now=lambda: clock() + self.ahead_s,
-            offsets_away_since_s=None,
+        settings = settings_of(fetch={"time_lookup_timeout_ms": 60_000}, redis={"timeout_ms": 400})
+        lookup: Any = self
+        self.offsets = Offsets(
+            settings.fetch,
+            settings.redis,
+            time_lookup=lookup,
             throttled_log=ThrottledLog(clock),
+            now=lambda: clock() + self.ahead_s,
         )
-        self.connection: Any = SimpleNamespace(context=context)
 
     async def list_offsets(self, wanted: list[ListRequest], longest_s: float) -> list[OffsetAnswer]:
         self.asked += 1
@@ -42,7 +41,7 @@ class Proxy:
         return [OffsetAnswer(NONE, 7, -1)] * len(wanted)
 
     async def code(self) -> int:
-        (answer,) = await listed_offsets(self.connection, WANTED)
+        (answer,) = await self.offsets.listed(WANTED)
         return answer.error_code
 
 

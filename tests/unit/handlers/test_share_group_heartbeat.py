@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
-from proxy.client.request import Request
-from proxy.client.rights import DESCRIBE, RIGHTS, Rights
-from proxy.handlers.group_heartbeat import SUBSCRIPTIONS, share_group_heartbeat
+from proxy.client.rights import DESCRIBE, RIGHTS, ClientRights, Rights
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
+from proxy.handlers.group_heartbeat import SUBSCRIPTIONS, GroupHeartbeat
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION
 from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.questions import filled
-from tests.unit.sessions import session
+from tests.unit.client_double import ClientDouble, request_of
+from tests.unit.parts import parts_of
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 HEARTBEAT, VERSION = 76, 1
@@ -37,47 +37,40 @@ class Described(Rights):
         return 0 if topic in self._described else 29
 
 
-class Client:
-    """A connection as the handler sees it."""
+class Client(ClientDouble):
+    """A client of a proxy with two diskless topics."""
 
     def __init__(self) -> None:
-        self.diskless: set[str] = {"diskless", "secret"}
-        self.forwarded = 0
-        self.answer: Any = None
-        self.session = session()
+        super().__init__(lambda *_: BROKERS_ANSWER)
         self.session[RIGHTS] = Described("diskless", "later")
-        self.context = SimpleNamespace(
-            topics=SimpleNamespace(
-                find=lambda name: SimpleNamespace(topic_id=b"i" * 16) if name in self.diskless else None
-            ),
-            racks=SimpleNamespace(learn=lambda *_: None),
-            settings=SimpleNamespace(default_diskless_topics=()),
+        parts = parts_of()
+        self._topics = parts.topics.topics
+        self.set_diskless("diskless", "secret")
+        self.handle = GroupHeartbeat(
+            parts.process.settings,
+            racks=parts.routing.racks,
+            topics=self._topics,
+            rights=ClientRights(parts.process.settings, lambda: 0.0),
             throttled_log=ThrottledLog(lambda: 0.0),
-        )
+        ).share_group_heartbeat
 
-    def forward(self, request: Request) -> None:
-        self.forwarded += 1
-
-    def open_slot(self, request: Request) -> Any:
-        return SimpleNamespace(fill=lambda body: setattr(self, "answer", b"".join(map(bytes, body))))
-
-    async def ask(self, *_: Any) -> bytes:
-        return BROKERS_ANSWER
+    def set_diskless(self, *names: str) -> None:
+        entries = tuple(DisklessTopic(name, name.encode().ljust(16), 1, "live") for name in names)
+        self._topics._take(RegistrySnapshot(self._topics.version + 1, entries))
 
     async def beat(self, names: list[str] | None, *, epoch: int = 0, member: str = "m") -> dict[str, Any] | None:
         """The proxy's own answer; None if the heartbeat went to the broker as it came."""
         entity = request_type(HEARTBEAT, VERSION)
         values = {"group_id": "g", "member_id": member, "member_epoch": epoch, "subscribed_topic_names": names}
-        body = memoryview(encode(entity, filled(entity, values)))
-        waiting = share_group_heartbeat(self, Request(HEARTBEAT, VERSION, 1, "app", body, body))  # type: ignore[arg-type]
-        if waiting is None:
+        body = encode(entity, filled(entity, values))
+        answer = await self.answer(self.handle, request_of(HEARTBEAT, VERSION, body))
+        if answer is None:
             return None
-        await waiting
-        return {} if self.answer == BROKERS_ANSWER else decode(response_type(HEARTBEAT, VERSION), self.answer)
+        return {} if answer == BROKERS_ANSWER else decode(response_type(HEARTBEAT, VERSION), answer)
 
 
 @pytest.fixture
-def client() -> Client:
+async def client() -> Client:
     return Client()
 
 
@@ -88,14 +81,14 @@ async def test_a_subscription_with_a_diskless_topic_is_rejected(client: Client) 
     assert answer["error_code"] == INVALID_TOPIC_EXCEPTION
     assert answer["error_message"].startswith("Share groups can't read diskless topics: diskless. Read them")
     assert [(line["event"], line["topics"]) for line in logged] == [("share_group_refused", ["diskless"])]
-    assert client.forwarded == 0
+    assert client.forwarded == []
 
 
 async def test_a_topic_that_becomes_diskless_later_is_noticed(client: Client) -> None:
     assert await client.beat(["classic", "later"]) is None
     assert await client.beat(None, epoch=1) is None
     assert await client.beat(["classic"], member="other") is None
-    client.diskless.add("later")
+    client.set_diskless("diskless", "secret", "later")
     answer = await client.beat(None, epoch=1)
     assert answer is not None
     assert answer["error_code"] == INVALID_TOPIC_EXCEPTION
@@ -106,7 +99,6 @@ async def test_a_topic_that_becomes_diskless_later_is_noticed(client: Client) ->
 
 async def test_a_topic_that_the_client_may_not_describe_is_the_brokers(client: Client) -> None:
     assert await client.beat(["secret"]) == {}
-    assert client.answer == BROKERS_ANSWER
 
 
 async def test_the_members_of_one_connection_that_are_remembered_are_bounded(client: Client) -> None:
@@ -115,7 +107,6 @@ async def test_the_members_of_one_connection_that_are_remembered_are_bounded(cli
     assert len(client.session[SUBSCRIPTIONS]) == 100
 
 
-def test_an_unreadable_request_goes_to_the_broker(client: Client) -> None:
-    body = memoryview(b"\x01")
-    assert share_group_heartbeat(client, Request(HEARTBEAT, VERSION, 1, "app", body, body)) is None  # type: ignore[arg-type]
-    assert client.forwarded == 1
+async def test_an_unreadable_request_goes_to_the_broker(client: Client) -> None:
+    assert await client.answer(client.handle, request_of(HEARTBEAT, VERSION, b"\x01")) is None
+    assert len(client.forwarded) == 1

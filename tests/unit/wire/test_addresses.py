@@ -4,24 +4,21 @@ The proxy rewrites or hides every field with a host, port or address, or the fie
 test searches the handlers' answers for the addresses that went in.
 """
 
-from collections.abc import Generator
-from types import SimpleNamespace
+import asyncio
+import functools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
+from proxy.assembly.handlers import build_handlers
 from proxy.client.request import Request
-from proxy.config import Settings
-from proxy.handlers import HANDLERS
 from proxy.protocol.apis import API_TABLE, Treatment
-from proxy.routing.leaders import LeaderChoice
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.fetch_stream import FetchEndpointStream
-from proxy.wire.steps import at_once
-from tests.unit.creation.made import auto_creation_of
-from tests.unit.sessions import session
+from tests.unit.client_double import ClientDouble
+from tests.unit.parts import parts_of, settings_of
 from tests.unit.wire.kafka_python import response_schemas
 from tests.unit.wire.test_endpoints import fetch_by_walk
 from tests.unit.wire.trees import encode, response_type, schema_of, trees
@@ -129,33 +126,23 @@ def _with_secrets(entity, tree):
     return tree
 
 
-class _Connection:
-    """The parts that a forwarding handler needs, and no more."""
+class _Fleet:
+    """Every broker but each third has a listener."""
 
-    def __init__(self):
-        whole = Settings(
-            rack="rack-a",
-            brokers={"bootstrap": ["h:1"]},
-            redis={"url": "redis://h:1/0"},
-            storage={"url": "file:///nowhere"},
-        )
-        self.session = session()
-        view = SimpleNamespace(brokers={})
-        topics = SimpleNamespace(all=lambda: (), is_diskless=None)
-        view.with_address = lambda address: view
-        self.context = SimpleNamespace(
-            settings=whole,
-            fleet=SimpleNamespace(listener=lambda node_id, *_: PROXY if node_id % 3 else None),
-            cluster=SimpleNamespace(learn=lambda brokers: None, view=view),
-            topics=topics,
-            racks=SimpleNamespace(of=lambda *_: "rack-a", learn=lambda *_: None),
-            leader_choice=LeaderChoice("sticky"),
-            auto_creation=auto_creation_of(whole, topics=topics, under_replicated=SimpleNamespace(enabled=False)),
-        )
-        self.rewrite = None
+    def listener(self, node_id, *_):
+        return PROXY if node_id % 3 else None
 
-    def forward(self, request, rewrite=None):
-        self.rewrite = rewrite
+
+@functools.cache
+def _handlers():
+    """Return the handlers of a proxy that has not connected to anything."""
+
+    async def build():
+        parts = parts_of(settings_of(enable_under_replicated_topic_creation=False))
+        parts.routing.addresses._fleet = _Fleet()
+        return build_handlers(parts)
+
+    return asyncio.run(build())
 
 
 def _answers(key, version, body):
@@ -169,11 +156,9 @@ def _answers(key, version, body):
         yield stream.feed(memoryview(body))
         stream.finish()
         return
-    connection = _Connection()
-    HANDLERS[key](connection, Request(key, version, 1, "app", memoryview(b""), memoryview(b"")))
-    assert connection.rewrite is not None
-    rewritten = connection.rewrite(memoryview(body))
-    yield at_once(rewritten) if isinstance(rewritten, Generator) else rewritten
+    client = ClientDouble()
+    assert _handlers()[key](client, Request(key, version, 1, "app", memoryview(b""), memoryview(b""))) is None
+    yield [client.rewritten(body)]
 
 
 @pytest.mark.parametrize(("key", "version"), SERVED)
