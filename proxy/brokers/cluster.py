@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from proxy.brokers.service import BrokerAccess, ServiceConnection
+from proxy.brokers.silent import SilentBrokers
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
 from proxy.config import Settings, parse_address
 from proxy.process.keep_alive import keep_alive
@@ -49,6 +50,7 @@ class Cluster:
         """Why the brokers can't be reached, for `/readyz`; None when they can."""
         self.access = BrokerAccess(settings)
         self.service = self.connection_to_any(settings.brokers.request_timeout_ms / 1000)
+        self.silent = SilentBrokers()
         self.racks_seen: dict[int, str] = {}
         """Racks of brokers that live, or have lived since this process began."""
 
@@ -100,7 +102,9 @@ class Cluster:
         """Connect to a broker, or to any live broker if `node_id` is None. Raises BrokerUnreachable."""
         if node_id is None:
             failures, cause = [], None
-            for host, port in self._service_addresses():
+            nodes = {(broker.host, broker.port): node for node, broker in self.view.brokers.items()}
+            for host, port in sorted(self._service_addresses(), key=lambda at: nodes.get(at, -1) in self.silent):
+                protocol.node_id = nodes.get((host, port))
                 try:
                     await self._connect(host, port, protocol)
                     return
@@ -111,6 +115,7 @@ class Cluster:
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise BrokerUnreachable(f"broker {node_id} is not alive")
+        protocol.node_id = node_id
         await self._connect(broker.host, broker.port, protocol)
 
     async def _connect(self, host: str, port: int, protocol: BrokerConnection) -> None:

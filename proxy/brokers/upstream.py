@@ -50,6 +50,8 @@ class BrokerConnection(asyncio.Protocol):
         self.expected: deque[Expected] = deque()
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
+        self.node_id: int | None = None
+        """The broker; None while it is not known."""
         self.lost = False
         self.wrote_unanswered = False
         """Whether a request went out that the broker does not answer (acks=0): it alone knows whether it has it."""
@@ -165,6 +167,12 @@ class BrokerConnection(asyncio.Protocol):
     def is_idle(self) -> bool:
         """True if the broker owes no answer, and may have no request that it would not answer."""
         return not (self.lost or self.expected or self._current is not None or self.wrote_unanswered)
+
+    @property
+    def owes_the_client(self) -> bool:
+        """True if an answer to a request of the client is due, or the broker alone knows whether it has one."""
+        due = (*self.expected, *([] if self._current is None else [self._current]))
+        return self.wrote_unanswered or not all(isinstance(one, (Question, _Dropped)) for one in due)
 
     def forsake(self) -> None:
         """End a connection that owes nothing, without a word to its owner."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
-from proxy.connection.stand_in import LEAST_PAUSE_S, reach, reach_again
+from proxy.connection.stand_in import ANSWERS_WITHIN_S, LEAST_PAUSE_S, reach, reach_again, wait_in_steps
 from proxy.protocol.api_keys import FETCH, METADATA
 
 if TYPE_CHECKING:
@@ -170,11 +170,13 @@ class BrokerSide:
         body: list[Buffer] | bytes,
         question: Awaiting | None,
         check: Callable[[], None] | None,
+        *,
+        others: bool,
     ) -> memoryview:
         """Ask the broker something as the client. Raises BrokerUnreachable. See `Client.ask`.
 
         Metadata, by which rights are asked for, is asked again of the broker that stands in, if the broker ends the
-        connection.
+        connection. With `others`, a broker that does not answer it in time, and owes the client nothing, is left.
         """
         if self.connecting is not None and not self.connecting.done():
             await asyncio.wait([self.connecting])
@@ -190,14 +192,37 @@ class BrokerSide:
             check()
         while True:
             try:
-                return await upstream.ask(api_key, api_version, body, request.client_id, question)
+                asking = upstream.ask(api_key, api_version, body, request.client_id, question)
+                return await (self._left_if_silent(upstream, asking) if others and api_key == METADATA else asking)
             except BrokerUnreachable:
-                if api_key != METADATA or self.connecting is None or self.connecting.done():
+                if api_key != METADATA:
                     raise
-                await asyncio.wait([self.connecting])
+                if self.connecting is not None and not self.connecting.done():
+                    await asyncio.wait([self.connecting])
                 if self.upstream is upstream:
                     raise
             upstream = self.upstream
+
+    async def _left_if_silent(self, upstream: BrokerConnection, asking: Coroutine[Any, Any, memoryview]) -> memoryview:
+        """Wait for the answer; a broker that is silent loses the connection. Raises BrokerUnreachable."""
+        task = asyncio.get_running_loop().create_task(asking)
+        received = upstream.bytes_received
+        try:
+            await wait_in_steps(task, ANSWERS_WITHIN_S)
+            if not task.done() and upstream.bytes_received == received and self._may_leave(upstream):
+                assert upstream.node_id is not None
+                self._cluster.silent.note(upstream.node_id)
+                upstream.close()
+            return await task
+        finally:
+            task.cancel()
+
+    def _may_leave(self, upstream: BrokerConnection) -> bool:
+        """Return whether another broker may answer in the place of this one, and the client misses nothing."""
+        if upstream.node_id is None or upstream.owes_the_client:
+            return False
+        silent = self._cluster.silent
+        return any(node not in silent for node in self._cluster.view.brokers if node != upstream.node_id)
 
     async def exchange_token(self, token: bytes) -> memoryview:
         """Send a SASL token without header to the broker, and return its answer. Raises BrokerUnreachable."""

@@ -302,7 +302,8 @@ class Requests:
         check: Callable[[], None] | None = None,
     ) -> memoryview:
         """Ask the client's own broker something as the client; see `Client`. Raises BrokerUnreachable."""
-        return await self.broker_side.ask(request, api_key, api_version, body, question, check)
+        others = bool(self.context.topics.all())
+        return await self.broker_side.ask(request, api_key, api_version, body, question, check, others=others)
 
     async def exchange_token(self, token: bytes) -> memoryview:
         """Send a SASL token without header to the broker; see `Client`. Raises BrokerUnreachable."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
+from proxy.protocol.api_keys import API_VERSIONS
 
 ANY_BROKER = frozenset({0, 1, 2, 3, 10, 18, 21, 22, 23, 60, 61, 75, 17, 36})
 """Produce, Fetch (of diskless partitions), ListOffsets, Metadata, FindCoordinator, ApiVersions, DeleteRecords,
@@ -26,6 +27,8 @@ LEAST_PAUSE_S = 1.0
 """Between two times that a client's broker connection is made again: a broker may take connections and end them."""
 _OWN_WITHIN_S = 1.0
 """Time in which the client's own broker must accept before another one is asked."""
+ANSWERS_WITHIN_S = 0.5
+"""Time in which a broker must answer what any broker can, before another one is asked."""
 _STEPS = 10
 """Parts of that time. A loop that is busy for long loses one part, so that it is not taken for a broker that is."""
 
@@ -44,15 +47,16 @@ async def reach(
     """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
 
     `node_id` is None for any broker; `make` makes a connection that is to be connected. Not `own`: the client's own
-    broker has just taken a connection and ended it.
+    broker has just taken a connection and ended it. A broker that is known as silent is tried last.
     """
     upstream = make()
     if node_id is None or not others:
         await _connect(cluster, node_id, upstream)
         return Reached(upstream)
-    failure = f"broker {node_id} took a connection and ended it"
+    silent = node_id in cluster.silent
+    failure = f"broker {node_id} does not answer" if silent else f"broker {node_id} took a connection and ended it"
     cause: BaseException | None = None
-    if own:
+    if own and not silent:
         try:
             await _within_steps(_connect(cluster, node_id, upstream))
             return Reached(upstream)
@@ -61,7 +65,9 @@ async def reach(
         except BrokerUnreachable as error:
             failure, cause = str(error), error.__cause__
         upstream.forsake()
-    for other in sorted(cluster.view.brokers.keys() - {node_id}, key=cluster.distance):
+    for other in sorted(
+        cluster.view.brokers.keys() - {node_id}, key=lambda node: (node in cluster.silent, cluster.distance(node))
+    ):
         upstream = make()
         try:
             await _connect(cluster, other, upstream)
@@ -74,10 +80,17 @@ async def reach(
 async def reach_again(
     cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection]
 ) -> BrokerConnection | None:
-    """Connect to the client's own broker, for which another one stands in; None if it accepts no connection."""
+    """Connect to the client's own broker, for which another one stands in; None if it accepts no connection.
+
+    A broker that was silent must answer a question, too: the machine accepts connections for a process that hangs.
+    """
     upstream = make()
     try:
         await _within_steps(_connect(cluster, node_id, upstream))
+        if node_id is not None and node_id in cluster.silent:
+            cluster.silent.note(node_id)
+            await _within_steps(upstream.ask(API_VERSIONS, 0, b"", None))
+            cluster.silent.clear(node_id)
     except (BrokerUnreachable, TimeoutError):
         upstream.forsake()
         return None
@@ -87,19 +100,26 @@ async def reach_again(
     return upstream
 
 
-async def _within_steps(work: Coroutine[Any, Any, None]) -> None:
+async def _within_steps(work: Coroutine[Any, Any, Any]) -> Any:
     """Wait for the work for `_OWN_WITHIN_S`, in steps. Raises TimeoutError, and what the work raises."""
     task = asyncio.get_running_loop().create_task(work)
     try:
-        for _ in range(_STEPS):
-            await asyncio.wait({task}, timeout=_OWN_WITHIN_S / _STEPS)
-            if task.done():
-                return task.result()
+        await wait_in_steps(task, _OWN_WITHIN_S)
+        if task.done():
+            return task.result()
         raise TimeoutError
     finally:
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def wait_in_steps(task: asyncio.Task[Any], within_s: float) -> None:
+    """Wait until the task is done, or until that time is over."""
+    for _ in range(_STEPS):
+        await asyncio.wait({task}, timeout=within_s / _STEPS)
+        if task.done():
+            return
 
 
 async def _connect(cluster: Cluster, node_id: int | None, upstream: BrokerConnection) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from itertools import pairwise
+
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 
 from proxy.demo.stack import Stack
 from proxy.protocol.errors import NONE
@@ -18,7 +24,54 @@ NODE, OTHERS = 1, (2, 3)
 AGAIN = 20
 """Number of batches until then, most of them while the broker is down."""
 
+STEADY_S, DOWN_S = 2.0, 8.0
+"""Time before and after the broker's end. The rights that a broker returned expire within the second one."""
+LONGEST_S = 1.0
+"""Time without an acknowledgement that the end of a broker may cost, in addition to what they take anyway."""
+
 pytestmark = pytest.mark.timeout(240)
+
+
+class Load:
+    """An unmodified client that produces all the time."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acknowledged_s: list[float] = []
+        self.failures: list[KafkaError] = []
+        self.disconnects = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(bootstrap, topic))
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop, and wait for all acknowledgements."""
+        self._ended.set()
+        self._thread.join()
+
+    def longest_pause_s(self, since_s: float, until_s: float) -> float:
+        """Return the longest time without an acknowledgement between two moments."""
+        times = [since_s, *(time_s for time_s in self.acknowledged_s if since_s <= time_s <= until_s), until_s]
+        return max(later - earlier for earlier, later in pairwise(times))
+
+    def _run(self, bootstrap: str, topic: str) -> None:
+        statistics = {"statistics.interval.ms": 200, "stats_cb": self._count}
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0, **statistics}
+        )
+        while not self._ended.is_set():
+            producer.produce(topic, b"x" * 100, on_delivery=self._take)
+            producer.poll(0.02)
+        producer.flush(60)
+
+    def _take(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged_s.append(time.monotonic())
+        else:
+            self.failures.append(error)
+
+    def _count(self, statistics: str) -> None:
+        brokers = json.loads(statistics)["brokers"].values()
+        self.disconnects = sum(broker["disconnects"] for broker in brokers if broker["nodeid"] >= 0)
 
 
 def produce(connection: Raw | str, topic: str) -> tuple[int, int]:
@@ -83,3 +136,27 @@ def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> 
     assert produce(produced, own) == (NONE, 0)
     for connection in (produced, read, both):
         connection.close()
+
+
+@pytest.mark.parametrize("how", ["is killed", "hangs"])
+def test_acknowledgements_pause_for_a_second_at_most(stack: Stack, how: str) -> None:
+    """A machine that is gone looks as a broker that hangs: it closes no connection."""
+    topic = new_topic(stack, "paused", DISKLESS)
+    load = Load(stack.bootstrap("rack-a"), topic)
+    try:
+        wait_for(lambda: len(load.acknowledged_s) > 20, "the topic can't be written")
+        began_s = time.monotonic()
+        time.sleep(STEADY_S)
+        ended_s = time.monotonic()
+        if how == "is killed":
+            stack.kill_broker(NODE)
+        else:
+            stack.pause(f"broker-{NODE}")
+        time.sleep(DOWN_S)
+        over_s = time.monotonic()
+    finally:
+        load.end()
+    usual_s, longest_s = load.longest_pause_s(began_s, ended_s), load.longest_pause_s(ended_s, over_s)
+    print(f"usual {usual_s:.2f} s, longest {longest_s:.2f} s")
+    assert longest_s < usual_s + LONGEST_S
+    assert (load.failures, load.disconnects) == ([], 0)

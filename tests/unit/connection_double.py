@@ -8,6 +8,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+from proxy.brokers.silent import SilentBrokers
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Limits, Listeners
 from proxy.connection.connection import ClientConnection
@@ -92,6 +93,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.down: set[int] = set()
+        self.silent = SilentBrokers()
         self.view = SimpleNamespace(brokers={1: "", 2: "", 3: ""})
         self.transports: list[FakeTransport] = []
         self.asked: list[int | None] = []
@@ -104,6 +106,7 @@ class FakeCluster:
             raise self.failure
         if node_id in self.down:
             raise BROKER_ERROR
+        protocol.node_id = node_id
         self.transports.append(FakeTransport(protocol))
         protocol.connection_made(self.transports[-1])
 

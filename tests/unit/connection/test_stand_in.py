@@ -10,8 +10,9 @@ import pytest
 from proxy.brokers.upstream import BrokerConnection
 from proxy.client.request import Request
 from proxy.client.slots import Slot
-from proxy.connection import stand_in
+from proxy.connection import broker_side, stand_in
 from proxy.connection.connection import ClientConnection
+from tests.unit.connection.test_last_words import until
 from tests.unit.connection_double import (
     FETCH,
     HEARTBEAT,
@@ -164,6 +165,7 @@ async def test_a_broker_that_is_killed_and_takes_one_more_connection_is_stood_in
         other = await lose_broker(sent, down=False)
     await turns()
     assert sent.cluster.asked == [OWN, OWN, OTHER]
+    await until(lambda: bool(other.written))
     (asked,) = other.frames()
     sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
     await turns()
@@ -272,3 +274,80 @@ async def test_a_loop_that_is_busy_is_not_taken_for_a_broker_that_does_not_accep
     await asyncio.sleep(0)
     stand_still()  # both the end of a step and the connection are due when the loop continues
     await waiting
+
+
+async def asking_client() -> Sent:
+    """Return a client whose Produce asks a broker for rights; the broker is silent."""
+
+    async def ask(connection: ClientConnection, one: Request, slot: Slot) -> None:
+        slot.fill([bytes(await connection.ask(one, METADATA, 0, b"rights?"))])
+
+    return await client(handlers={PRODUCE: lambda connection, one: ask(connection, one, connection.open_slot(one))})
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for an answer for a short time."""
+    monkeypatch.setattr(broker_side, "ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr(stand_in, "_OWN_WITHIN_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_broker_that_hangs_is_stood_in_for() -> None:
+    """A machine that is gone closes no connection: it just does not answer."""
+    sent = await asking_client()
+    own = sent.broker
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    await until(lambda: sent.broker is not own)
+    await turns()
+    assert (sent.cluster.asked, own.closing, OWN in sent.cluster.silent) == ([OWN, OTHER], True, True)
+    (asked,) = sent.broker.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
+    await turns()
+    assert sent.client.frames() == [response(1, b"yes")[4:]]
+    assert sent.connection.broker_side.stands_in
+    newest = sent.connect()
+    await turns()
+    assert sent.cluster.asked[2:] == [OTHER], "new clients do not wait for it"
+    assert not newest.closing
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_broker_that_was_silent_must_answer_before_requests_lead_back_to_it() -> None:
+    sent = await asking_client()
+    sent.cluster.silent.note(OWN)
+    sent.client = sent.connect()
+    await turns()
+    assert sent.connection.broker_side.stands_in
+    other = sent.broker
+    ask_metadata(sent, 1)
+    await until(lambda: sent.broker is not other and sent.broker.closing)
+    assert sent.connection.broker_side.stands_in, "it takes connections, and does not answer"
+    assert sent.now_s is not None
+    sent.now_s += stand_in.LEAST_PAUSE_S
+    sent.send(request(METADATA, 2))
+    other.protocol.data_received(response(2, b"answer"))
+    await until(lambda: not sent.broker.closing and bool(sent.broker.written))
+    (asked,) = sent.broker.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"versions"))
+    await turns()
+    assert (sent.connection.broker_side.stands_in, other.closing, sent.client.closing) == (False, True, False)
+    assert OWN not in sent.cluster.silent
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("why", ["owes an answer", "no other broker answers", "answers late"])
+async def test_a_broker_that_is_slow_is_waited_for(why: str) -> None:
+    sent = await asking_client()
+    if why == "owes an answer":
+        sent.send(request(HEARTBEAT, 1))
+    elif why == "no other broker answers":
+        for node in (OTHER, 3):
+            sent.cluster.silent.note(node)
+    sent.send(request(PRODUCE, 2, bytes(20), version=3))
+    await turns()
+    if why == "answers late":
+        frame = response(int.from_bytes(sent.broker.frames()[0][4:8], "big"), b"yes")
+        sent.answer(frame[:6])
+    await asyncio.sleep(0.1)
+    assert (len(sent.cluster.transports), sent.client.closing, sent.broker.closing) == (1, False, False)
