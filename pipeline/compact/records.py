@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from proxy.diskless.record_times import read_varint
 from proxy.protocol.errors import CORRUPT_MESSAGE
 from proxy.records.batches import CRC_COVERS_FROM, HEADER_BYTES, LENGTH_END, BatchHeader, RecordsError
 from proxy.records.compression import Buffer, CodecError, compress, decompress
+from proxy.records.varint import read_varint
 from proxy.wire.primitives import unsigned_varint
 
 DELETE_HORIZON = 0x40

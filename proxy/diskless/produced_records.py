@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from proxy.diskless.record_times import read_varint
 from proxy.protocol.errors import INVALID_RECORD, INVALID_TIMESTAMP
 from proxy.records.batches import BatchHeader, RecordsError
 from proxy.records.compression import Buffer
+from proxy.records.varint import read_varint
 
 NO_TIMESTAMP = -1
 MOST_RECORD_ERRORS = 100

@@ -14,8 +14,8 @@ from proxy.diskless.cache import PatchedRun
 from proxy.protocol.errors import CORRUPT_MESSAGE
 from proxy.records.batches import HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
 from proxy.records.compression import Buffer, CodecError, decompress
+from proxy.records.varint import read_varint
 
-_LONGEST_VARINT_BITS = 70
 _RECORDS_BETWEEN_LOOKS = 128
 """Number of records after which a search checks whether it has to end."""
 MAX_RECORDS = 1_000_000
@@ -158,21 +158,3 @@ class _Search:
                     yield record
         except RecordsError:
             yield RecordTime(max(batch.base_offset, self._from_offset), header.max_timestamp_ms)
-
-
-def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """Return a signed varint and the position after it.
-
-    Raises IndexError at the end of the data, RecordsError after 64 bits.
-    """
-    byte = data[at]
-    value = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
-        at += 1
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > _LONGEST_VARINT_BITS:
-            raise RecordsError(CORRUPT_MESSAGE, f"a number at {at} does not end")
-    return (value >> 1) ^ -(value & 1), at + 1

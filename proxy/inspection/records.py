@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from proxy.diskless.record_times import read_varint
 from proxy.protocol.errors import CORRUPT_MESSAGE
 from proxy.records import compression
 from proxy.records.batches import HEADER_BYTES, BatchHeader, RecordsError
+from proxy.records.varint import read_varint
 
 MAX_UNCOMPRESSED_BYTES = 268_435_456
 """Maximum decompressed size of one batch, because a few bytes can claim to hold any amount."""
