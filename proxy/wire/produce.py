@@ -1,4 +1,4 @@
-"""Produce (API key 0), v3 to v13: parse and build requests, build and merge responses.
+"""Produce (API key 0), v3 to v13: parse and build requests; parse, build and merge responses.
 
 Behaviour: records are never copied; they are memoryviews of the request's body. A request that is parsed and built
 again is the same bytes, with tagged fields that nobody here knows.
@@ -225,6 +225,57 @@ def build_produce_response(version: int, topics: list[TopicProduced], throttle_m
     flexible = version >= FIRST_FLEXIBLE
     head = write_count(len(topics), flexible) + _write_topics(version, topics) + INT32.pack(throttle_ms)
     return head + NO_TAGS if flexible else head
+
+
+@parsing
+def parse_produce_response(body: Buffer, version: int) -> list[TopicProduced]:
+    """Parse the body of a response; tagged fields are skipped. Raises ProtocolError."""
+    _check_version(version)
+    flexible = version >= FIRST_FLEXIBLE
+    data = memoryview(body)
+    count, at = read_count(data, 0, flexible)
+    topics = []
+    for _ in range(count):
+        topic: str | bytes
+        if version >= FIRST_TOPIC_ID:
+            topic = bytes(data[at : at + 16])
+            at += 16
+        else:
+            topic, at = read_string(data, at, flexible)
+        partition_count, at = read_count(data, at, flexible)
+        partitions = []
+        for _ in range(partition_count):
+            answer, at = _read_answer(data, at, version)
+            partitions.append(answer)
+        if flexible:
+            at = skip_tags(data, at)
+        topics.append(TopicProduced(topic, partitions))
+    check_end(data, at + INT32.size)
+    return topics
+
+
+def _read_answer(data: memoryview, at: int, version: int) -> tuple[PartitionProduced, int]:
+    flexible = version >= FIRST_FLEXIBLE
+    fields = _PARTITION_PRODUCED.unpack_from(data, at)
+    at += _PARTITION_PRODUCED.size
+    log_start_offset, message, errors = -1, None, []
+    if version >= 5:
+        (log_start_offset,) = INT64.unpack_from(data, at)
+        at += INT64.size
+    if version >= 8:
+        error_count, at = read_count(data, at, flexible)
+        for _ in range(error_count):
+            (batch_index,) = INT32.unpack_from(data, at)
+            text, at = read_nullable_string(data, at + INT32.size, flexible)
+            if flexible:
+                at = skip_tags(data, at)
+            errors.append((batch_index, text))
+        message, at = read_nullable_string(data, at, flexible)
+    if flexible:
+        at = skip_tags(data, at)
+    index, error_code, base_offset, time_ms = fields
+    answer = PartitionProduced(index, error_code, base_offset, time_ms, log_start_offset, message, tuple(errors))
+    return answer, at
 
 
 @parsing

@@ -17,6 +17,7 @@ from proxy.wire.produce import (
     build_produce_response,
     merge_produce_response,
     parse_produce_request,
+    parse_produce_response,
 )
 from tests.unit.wire.kafka_python import ProduceResponse
 from tests.unit.wire.trees import decode, decode_joined, encode, request_type, response_type, trees
@@ -131,6 +132,43 @@ def test_own_answers_join_the_brokers(version, data):
     assert merged == brokers | {"responses": brokers["responses"] + _as_trees(version, own)}
     built = decode(entity, build_produce_response(version, own, throttle_ms=7))
     assert built == {"responses": _as_trees(version, own), "throttle_time": 7}
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@_MODEST
+@given(data=st.data())
+def test_answers_of_brokers_are_parsed(version, data):
+    entity = response_type(0, version)
+    tree = data.draw(trees(entity))
+    topics = parse_produce_response(encode(entity, tree), version)
+    assert _as_trees(version, topics) == [
+        {
+            _topic_name(version): topic[_topic_name(version)],
+            "partition_responses": [_known_fields(answer) for answer in topic["partition_responses"]],
+        }
+        for topic in tree["responses"]
+    ]
+
+
+def _known_fields(answer):
+    """Return an answer without tagged fields."""
+    fields = {"index", "error_code", "base_offset", "log_append_time", "log_start_offset", "error_message"}
+    known = {name: value for name, value in answer.items() if name in fields}
+    if "record_errors" in answer:
+        known["record_errors"] = [
+            {name: error[name] for name in ("batch_index", "batch_index_error_message")}
+            for error in answer["record_errors"]
+        ]
+    return known
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@_MODEST
+@given(data=st.data())
+def test_answers_that_are_cut_off_are_protocol_errors(version, data):
+    body = build_produce_response(version, data.draw(_own_topics(version)))
+    with pytest.raises(ProtocolError):
+        parse_produce_response(body[: data.draw(st.integers(0, len(body) - 5))], version)
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
