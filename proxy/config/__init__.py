@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.config.brokers import Brokers
+from proxy.config.journal import Journal
 from proxy.config.limits import FetchSettings, Limits
 from proxy.config.listeners import Admin, Listeners
 from proxy.config.load import ConfigError, load_settings
@@ -24,6 +25,7 @@ __all__ = [
     "FetchSettings",
     "Fleet",
     "Garbage",
+    "Journal",
     "Limits",
     "ListenerTls",
     "Listeners",

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.config.brokers import Brokers
+from proxy.config.journal import Journal
 from proxy.config.limits import FetchSettings, Limits
 from proxy.config.listeners import Admin, Listeners
 from proxy.config.prices import Prices
@@ -66,6 +67,7 @@ class Settings(BaseSettings):
     brokers: Brokers
     redis: Redis
     storage: Storage
+    journal: Journal = Journal()
     fleet: Fleet = Fleet()
     racks: Racks = Racks()
     limits: Limits = Limits()

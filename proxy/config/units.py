@@ -14,6 +14,7 @@ _UNITS = {
 """Units by a word, or words, of the name: `max_request_bytes_in_memory` is in bytes."""
 _COUNTS = frozenset(
     {
+        "append_connections_max",
         "cold_max_gets",
         "compression_threads",
         "diskless_append_max_uploads",
@@ -29,12 +30,14 @@ _COUNTS = frozenset(
         "max_rows",
         "max_unauthenticated_requests",
         "max_waiting",
+        "min_insync_replicas",
         "partitions_at_once",
         "producer_batches_remembered",
         "recent_errors_max",
         "replica_connections_max",
         "replica_partitions_compared",
         "replica_topics_remembered",
+        "replication_factor",
         "shards",
         "tcp_keepalive_probes",
         "time_lookup_max_rows",
