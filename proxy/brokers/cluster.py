@@ -135,8 +135,11 @@ class Cluster:
             max_frame_bytes=2**31 - 1,
         )
 
-    def connection_to(self, node_id: int) -> ServiceConnection:
-        """Return a service connection of the caller's own to one broker, who closes it; made when it is first used."""
+    def connection_to(self, node_id: int, request_timeout_s: float | None = None) -> ServiceConnection:
+        """Return a service connection of the caller's own to one broker, who closes it; made when it is first used.
+
+        `request_timeout_s` is by default `brokers.request_timeout_ms`.
+        """
 
         def addresses() -> list[tuple[str, int]]:
             broker = self.view.brokers.get(node_id)
@@ -145,7 +148,7 @@ class Cluster:
         return ServiceConnection(
             addresses,
             self.access,
-            request_timeout_s=self._settings.brokers.request_timeout_ms / 1000,
+            request_timeout_s=request_timeout_s or self._settings.brokers.request_timeout_ms / 1000,
             max_frame_bytes=2**31 - 1,
         )
 

@@ -123,6 +123,13 @@ class ServiceConnection:
                 self._silent = self._address
             raise
 
+    async def connect(self) -> None:
+        """Connect and authenticate, unless that is done: an `ask` in the same step then sends its request at once.
+
+        Raises BrokerUnreachable, with the addresses that were tried.
+        """
+        await self._connected()
+
     def close(self) -> None:
         """Let go of the connection."""
         if self._connection is not None:

@@ -169,6 +169,10 @@ class Stats:
         failure."""
         self.upload_failures = 0
         self.commit_failures = 0
+        self.journal_append_seconds = Histogram(LATENCY_BOUNDS_S)
+        """Time from the call of an append to the brokers' acknowledgement."""
+        self.journal_bytes = 0
+        """Bytes of the values that the journal has taken."""
         self.duplicate_batches = 0
         self.index_full_batches = 0
         """Batches that were rejected because the index of their shard is full."""
