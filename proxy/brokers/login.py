@@ -60,7 +60,9 @@ class Login:
         except SaslError as error:
             raise LoginFailed(f"brokers.sasl: {error}") from None
         except ProtocolError as error:
-            raise LoginFailed(f"the broker's answer can't be read: {error}; is this its Kafka port?") from None
+            raise LoginFailed(
+                f"the broker's answer can't be parsed: {error}; check that this is its Kafka port"
+            ) from None
 
     async def _exchange(self, connection: BrokerConnection, mechanism: SaslMechanism) -> float | None:
         token = mechanism.respond(b"")
@@ -82,7 +84,7 @@ class Login:
             token = mechanism.respond(result.auth_bytes)
             if self._settings.mechanism == "OAUTHBEARER" and token is not None:
                 raise LoginFailed(f"brokers.sasl: the broker rejects the token: {refusal(result.auth_bytes)}; renew it")
-        raise LoginFailed(f"the broker asked for more than {_MAX_ROUNDS} tokens; check brokers.sasl.mechanism")
+        raise LoginFailed(f"the broker requested more than {_MAX_ROUNDS} tokens; check brokers.sasl.mechanism")
 
     async def _mechanism(self) -> SaslMechanism:
         settings = self._settings
@@ -117,4 +119,4 @@ def _read(setting: str, file: str) -> str:
             f"{setting}: can't read {file}: {error.strerror}; name a file that the proxy may read"
         ) from None
     except UnicodeDecodeError:
-        raise SaslError(f"{setting}: {file} is no text; write it as UTF-8") from None
+        raise SaslError(f"{setting}: {file} is not text; save it as UTF-8") from None

@@ -102,7 +102,7 @@ class BrokerConnection(asyncio.Protocol):
         """A frame of the broker begins: the answer to the oldest open request."""
         if self._current is None:
             if not self.expected:
-                raise ProtocolError("the broker answered a question that was not asked")
+                raise ProtocolError("the broker sent an answer without a request")
             correlation_id = self.expected[0].correlation_id
             if correlation_id is not None and (
                 size < _HEAD_BYTES or _CORRELATION.unpack_from(head)[0] != correlation_id
@@ -343,7 +343,7 @@ async def connect_broker(
         if tls is None:
             raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
         raise BrokerUnreachable(
-            f"{host}:{port}: {explain(error)}; see brokers.tls, and whether this is a port of brokers.security_protocol"
+            f"{host}:{port}: {explain(error)}; check brokers.tls, and that this is a port of brokers.security_protocol"
         ) from error
     except OSError as error:
         # asyncio puts the address into the text; it is named already.

@@ -37,24 +37,30 @@ async def _look(settings: Settings, listeners: Listeners, bound: Sequence[Bound]
         return error(
             Kind.ADDRESSES,
             where,
-            f"clients would get {host or 'nothing'}, which is not an address that they can connect to",
+            f"clients would get {host or 'nothing'}, which is not an address to connect to",
             "set it to a host name or address of this machine that clients reach",
         )
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as problem:
-        cause = problem.strerror if isinstance(problem, socket.gaierror) else "it is no host name"
-        return error(Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "fix it, or the name service")
+        cause = problem.strerror if isinstance(problem, socket.gaierror) else "it is not a host name"
+        return error(
+            Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "fix the setting, or the name service"
+        )
     resolved = ", ".join(sorted({str(address[0]) for *_, address in found}))
     address = f"{host}:{port}" if resolved == host else f"{host}:{port} ({resolved})"
     own = next((one for one in bound if one.listeners is listeners and one.node_id is None), None)
     problem_text = await _reach(host, port, own.socket if own is not None else None)
     if problem_text is not None:
-        text = f"{address} does not lead to this machine as seen from it: {problem_text}"
-        remedy = "set it to an address of this machine, unless a load balancer leads here or the network is at fault"
+        text = f"{address} does not lead to this machine, tried from this machine: {problem_text}"
+        remedy = "set it to an address of this machine; ignore this if a load balancer leads here"
         return warning(Kind.ADDRESSES, where, text, remedy)
     if all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found):
-        return ok(Kind.ADDRESSES, where, f"{address} leads to this machine; loopback, so for clients on it alone")
+        return ok(
+            Kind.ADDRESSES,
+            where,
+            f"{address} leads to this machine, by loopback: only clients on this machine can use it",
+        )
     return ok(Kind.ADDRESSES, where, f"{address} leads to this machine")
 
 

@@ -42,22 +42,27 @@ async def check_broker_configs(settings: Settings, cluster: Cluster) -> list[Fin
     try:
         return compared(settings, await broker_configs(cluster, _NAMES))
     except DefaultsRefused:
-        return [skipped(Kind.BROKERS, "configs of the brokers: the proxies' principal may not read them")]
+        return [
+            skipped(
+                Kind.BROKERS,
+                "configs of the brokers: not checked, because the proxies' principal may not describe them",
+            )
+        ]
 
 
 def compared(settings: Settings, configs: Mapping[str, str | None]) -> list[Finding]:
-    """Pure: what differs, and in one finding what brokers say of racks and of topics on demand."""
+    """Return a finding for each difference, and one with the brokers' configs for racks and topics on demand. Pure."""
     found = []
     for pair in (*_MORE, *_ALIKE):
         theirs = configs.get(pair.config)
         ours = pair.value(settings)
         if theirs is None or ours == int(theirs) or (pair in _MORE and ours > int(theirs)):
             continue
-        text = f"is {ours}, and {pair.config} of the brokers is {theirs}"
+        text = f"is {ours}, but {pair.config} of the brokers is {theirs}"
         found.append(warning(Kind.BROKERS, pair.setting, text, f"set it to {theirs}"))
     claim = configs.get(_CLAIM)
     if claim and settings.brokers.with_sasl and claim != settings.sasl_oauthbearer_sub_claim_name:
-        text = f"is {settings.sasl_oauthbearer_sub_claim_name}, and {_CLAIM} of the brokers is {claim}"
+        text = f"is {settings.sasl_oauthbearer_sub_claim_name}, but {_CLAIM} of the brokers is {claim}"
         found.append(warning(Kind.BROKERS, "sasl_oauthbearer_sub_claim_name", text, f"set it to {claim}"))
     selector = configs.get(_SELECTOR) or "none"
     text = f"{_SELECTOR} is {selector}, {_ON_DEMAND} is {configs.get(_ON_DEMAND) or 'unknown'}"

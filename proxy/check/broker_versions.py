@@ -1,4 +1,4 @@
-"""Whether brokers are of a release that is supported, by the APIs that they offer (docs/compatibility.md)."""
+"""A check of the brokers' releases, by the APIs that they offer (docs/compatibility.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from proxy.protocol.apis import API_TABLE, Treatment
 
-NEWER_THAN_TRIED = "they are newer than what this release was tried with"
+NEWER_THAN_TRIED = "they are newer than the brokers that this release was tested with"
 _ZOOKEEPER = "they keep their metadata in ZooKeeper, or are older than Kafka 3.3: DescribeQuorum is not offered"
 _TOO_OLD = "they are older than Kafka 3.3, the oldest that is supported"
 _DESCRIBE_QUORUM = 55

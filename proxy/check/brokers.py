@@ -53,15 +53,15 @@ async def check_brokers(settings: Settings) -> tuple[list[Finding], Cluster | No
         cluster.service.close()
         text = str(problem) or "no answer to Metadata"
         if not text.startswith(tuple(map(_shown, bootstrap))):
-            # It does run, and speaks Kafka.
+            # The server runs and speaks Kafka.
             named = ", ".join(map(_shown, reached))
-            text = f"{named}: {text}; see whether this is a port of a broker, not a controller's"
+            text = f"{named}: {text}; check that this is a port of a broker, not of a controller"
         return [*found, from_error(Kind.BROKERS, "brokers.bootstrap", text, _START)], None
     return [*found, *await _check_named(cluster, tried, protocol)], cluster
 
 
 async def _check_named(cluster: Cluster, tried: Mapping[_Address, Any], protocol: str) -> list[Finding]:
-    """Every live broker, at the address by which the brokers name it."""
+    """Check every live broker at its advertised address."""
     brokers = cluster.view.brokers
     addresses = [(broker.host, broker.port) for broker in brokers.values()]
     asked = [address for address in addresses if address not in tried]
@@ -75,23 +75,24 @@ async def _check_named(cluster: Cluster, tried: Mapping[_Address, Any], protocol
                 failed[f"broker {broker.node_id} at {_shown(address)}"] = answer
             continue
         verdicts[of_ranges(answer) or ""].append(broker.node_id)
-    remedy = "let advertised.listeners of the brokers name addresses that this machine reaches"
+    remedy = "set advertised.listeners of the brokers to addresses that this machine reaches"
     found += unreachable("brokers.bootstrap", failed, Level.ERROR, remedy)
     for verdict, nodes in sorted(verdicts.items()):
         named = f"{'broker' if len(nodes) == 1 else 'brokers'} {', '.join(map(str, sorted(nodes)))}"
         if not verdict:
             found.append(ok(Kind.BROKERS, "brokers.bootstrap", f"{named} of cluster {cluster.cluster_id} answer"))
         elif verdict == NEWER_THAN_TRIED:
-            remedy = "nothing to do; what they have more is not offered to clients, see docs/compatibility.md"
+            remedy = "none; the proxy does not offer their newer API versions to clients, see docs/compatibility.md"
             found.append(warning(Kind.BROKERS, "brokers.bootstrap", f"{named}: {verdict}", remedy))
         else:
-            remedy = "upgrade them, see docs/compatibility.md"
+            remedy = "upgrade these brokers, see docs/compatibility.md"
             found.append(error(Kind.BROKERS, "brokers.bootstrap", f"{named}: {verdict}", remedy))
     return found
 
 
 def unreachable(where: str, failures: Mapping[str, str], level: Level, remedy: str = _START) -> list[Finding]:
-    """One finding for each cause. `failures`: what went wrong, by the name of the broker, which it may begin with."""
+    """Return one finding for each cause. `failures` has the error by broker; the text may begin with the broker's
+    name."""
     named: dict[str, list[str]] = defaultdict(list)
     for name, text in failures.items():
         address = name.rpartition(" ")[2]
@@ -114,14 +115,14 @@ async def _ask_all(cluster: Cluster, addresses: list[_Address], protocol: str) -
 
 
 async def _or_problem(asked: Awaitable[_Ranges], protocol: str) -> _Ranges | str:
-    remedy = f"see whether this is a Kafka port of brokers.security_protocol {protocol}"
+    remedy = f"check that this is a Kafka port of brokers.security_protocol {protocol}"
     try:
         async with asyncio.timeout(ADDRESS_TIMEOUT_S):
             return await asked
     except TimeoutError:
         return f"no answer within {ADDRESS_TIMEOUT_S:g} s; {remedy}"
     except ProtocolError as problem:
-        return f"what it answers can't be read ({problem}); {remedy}"
+        return f"its answer can't be parsed ({problem}); {remedy}"
     except BrokerUnreachable as problem:
         return f"{problem}; {remedy}" if str(problem).endswith("closed the connection") else str(problem)
 

@@ -35,7 +35,7 @@ from proxy.storage.interface import StorageError
 from proxy.wire.errors import ProtocolError
 
 REACH_TIMEOUT_S = 18.0
-"""For brokers (two rounds of `brokers.ADDRESS_TIMEOUT_S`), store and storage, which are reached at the same time."""
+"""Timeout for reaching brokers (two rounds of `brokers.ADDRESS_TIMEOUT_S`), store and storage, all at the same time."""
 ASK_TIMEOUT_S = 8.0
 """Timeout of each request to something that was reached; all are sent at the same time."""
 _CLOSE_TIMEOUT_S = 2.0
@@ -45,7 +45,7 @@ Progress = Callable[[Kind], None]
 
 
 async def check_file(path: Path, progress: Progress = lambda _: None) -> list[Finding]:
-    """Everything that a start with the settings of that file needs, by kind."""
+    """Check everything that a start with the settings of that file needs; return the findings by kind."""
     try:
         settings = load_settings(path)
     except ConfigError as problem:
@@ -57,7 +57,7 @@ async def check_file(path: Path, progress: Progress = lambda _: None) -> list[Fi
 
 
 async def check_settings(settings: Settings, progress: Progress = lambda _: None) -> list[Finding]:
-    """The same of settings that have been read."""
+    """Check everything that a start with these settings needs."""
     reached = Reached()
     with leaving_no_folders(settings):
         try:
@@ -98,10 +98,12 @@ async def _together(
             async with asyncio.timeout(limit_s):
                 return await check()
         except TimeoutError:
-            return [error(kind, where, f"no answer within {limit_s:g} s", "see whether it is overloaded or cut off")]
+            return [
+                error(kind, where, f"no answer within {limit_s:g} s", "check that it is neither overloaded nor cut off")
+            ]
         except _KNOWN as problem:
-            return [from_error(kind, where, problem, "see whether it is overloaded or cut off")]
-        except Exception as problem:  # what nobody thought of must not hide what the others have found
+            return [from_error(kind, where, problem, "check that it is neither overloaded nor cut off")]
+        except Exception as problem:  # an unexpected error must not hide the findings of the other checks
             return [
                 error(kind, where, f"the check failed with {type(problem).__name__}", "report it with these settings")
             ]
@@ -197,11 +199,11 @@ async def _of_fleet(settings: Settings, reached: Reached, fleet: Sequence[ProxyR
 
 
 def _without(kind: Kind, missing: str) -> Finding:
-    return skipped(kind, f"not looked at without {missing}")
+    return skipped(kind, f"not checked, because there is no answer from the {missing}")
 
 
 def _of_settings(path: Path, finding: str) -> Finding:
     where, colon, text = finding.partition(": ")
-    if not colon or " " in where:  # a sentence about the file
+    if not colon or " " in where:  # a finding about the whole file
         return from_error(Kind.SETTINGS, "", finding)
     return from_error(Kind.SETTINGS, f"{path}: {where}", text, "fix it, see docs/configuration.md")

@@ -17,7 +17,7 @@ def check_clock(ahead_ms: Mapping[str, int], orphan_age_ms: int) -> list[Finding
     is left for clocks that differ.
     """
     found = []
-    remedy = "set the clocks by NTP: ages of objects and records are reckoned by them"
+    remedy = "set the clocks by NTP: the ages of objects and records depend on them"
     for where, skew_ms in ahead_ms.items():
         way = "behind" if skew_ms > 0 else "ahead of"
         text = f"this machine's clock is {abs(skew_ms) / 1000:.1f} s {way} that of {where}"

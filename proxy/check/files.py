@@ -49,11 +49,11 @@ def _look(settings: Settings, name: str, certificate: str, load: Callable[[], Tl
 
 
 def of_expiry(name: str, certificate: str, expires: datetime | None, now: datetime, warning_days: int) -> Finding:
-    """When a certificate ends; `expires` is None if there is none of the proxy's own."""
+    """Return the finding about a certificate's expiry; `expires` is None if the proxy has no certificate of its own."""
     if expires is None:
         return ok(Kind.FILES, name, "read")
     where = f"{name}.certificate_file"
-    remedy = f"renew {certificate}; it is read again without a restart"
+    remedy = f"renew {certificate}; the proxy reloads it without a restart"
     if expires <= now:
         return error(Kind.FILES, where, f"{certificate} has expired, at {expires:%Y-%m-%d %H:%M} UTC", remedy)
     if expires - now <= timedelta(days=warning_days):

@@ -8,15 +8,15 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """A start works; something does not do what somebody may expect."""
+    """A start works, but something may not behave as expected."""
     ERROR = "error"
-    """A start fails or waits, or clients get something that they can't use."""
+    """A start fails or waits, or clients get something unusable."""
     SKIPPED = "skipped"
-    """It could not be looked at, for a reason that another finding names."""
+    """It could not be checked, for a reason that another finding names."""
 
 
 class Kind(StrEnum):
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     kind: Kind
@@ -51,28 +51,28 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """Return the whole finding in one line."""
         text = f"{self.where}: {self.text}" if self.where else self.text
         return " ".join(f"{text}; {self.remedy}".split() if self.remedy else text.split())
 
 
 def ok(kind: Kind, where: str, text: str) -> Finding:
-    """All is well."""
+    """Return a finding of level OK."""
     return Finding(Level.OK, kind, where, text)
 
 
 def warning(kind: Kind, where: str, text: str, remedy: str) -> Finding:
-    """Worth a look."""
+    """Return a finding of level WARNING."""
     return Finding(Level.WARNING, kind, where, text, remedy)
 
 
 def error(kind: Kind, where: str, text: str, remedy: str) -> Finding:
-    """Has to be fixed."""
+    """Return a finding of level ERROR."""
     return Finding(Level.ERROR, kind, where, text, remedy)
 
 
 def skipped(kind: Kind, text: str) -> Finding:
-    """Not looked at."""
+    """Return a finding of level SKIPPED."""
     return Finding(Level.SKIPPED, kind, "", text)
 
 

@@ -16,7 +16,7 @@ from proxy.storage.interface import ObjectStorage
 
 
 def check_names(settings: Settings, fleet: Collection[ProxyRecord]) -> list[Finding]:
-    """`fleet`: all live proxies."""
+    """Check that no live proxy has this name and other addresses. `fleet` has all live proxies."""
     for proxy_id, addresses in doubles(settings, fleet).items():
         text = f"{settings.identity} is the name of a live proxy at {addresses} ({proxy_id})"
         return [error(Kind.FLEET, "proxy_id", text, "give each proxy a name of its own")]
@@ -42,6 +42,8 @@ async def check_cluster(settings: Settings, store: Redis, cluster_id: str) -> li
     """Return whether the store's topics are of that Kafka cluster. Raises CoordinatorUnavailable."""
     known = await RedisTopicRegistry(store, settings.redis).cluster_id()
     if known is None or not cluster_id or known == cluster_id:
-        return [ok(Kind.FLEET, "brokers.bootstrap", f"the store's topics are of Kafka cluster {known or cluster_id}")]
-    text = f"leads to Kafka cluster {cluster_id}, and the store's topics are of cluster {known}"
+        return [
+            ok(Kind.FLEET, "brokers.bootstrap", f"the store's topics belong to Kafka cluster {known or cluster_id}")
+        ]
+    text = f"leads to Kafka cluster {cluster_id}, but the store's topics belong to cluster {known}"
     return [error(Kind.FLEET, "brokers.bootstrap", text, "fix brokers.bootstrap or redis.url")]

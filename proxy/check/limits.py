@@ -30,11 +30,13 @@ def of_open_files(settings: Settings, limit: int) -> Finding:
         return ok(Kind.LIMITS, where, f"{allowed:,}, as many as the limit of open files allows")
     if not wanted:
         text = f"{limit} open files allow {allowed} client connections"
-        return warning(Kind.LIMITS, where, text, f"{open_files.REMEDY}, or set the setting if these are enough")
+        return warning(
+            Kind.LIMITS, where, text, f"{open_files.REMEDY}, or set limits.max_connections if this is enough"
+        )
     if allowed >= wanted:
         return ok(Kind.LIMITS, where, f"{wanted:,}, which the limit of open files allows")
     text = f"{limit} open files allow {allowed} client connections, not {wanted}"
-    return warning(Kind.LIMITS, where, text, f"{open_files.REMEDY}, or lower the setting")
+    return warning(Kind.LIMITS, where, text, f"{open_files.REMEDY}, or lower limits.max_connections")
 
 
 def of_memory(settings: Settings, available_bytes: int) -> Finding:
@@ -43,13 +45,16 @@ def of_memory(settings: Settings, available_bytes: int) -> Finding:
     requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
     each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max
     total, where = each * settings.workers, "limits.max_request_bytes_in_memory"
-    needed = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB, in addition to answers not yet taken"
+    needed = (
+        f"with fetch.cache_bytes and the other buffers, the proxy needs {total // _MIB:,} MiB, in addition "
+        f"to unread answers"
+    )
     if settings.workers > 1:
         needed += f" in {settings.workers} workers"
     if total <= available_bytes:
-        return ok(Kind.LIMITS, where, f"{needed}, of {available_bytes // _MIB:,} MiB")
-    text = f"{needed}, and this machine or container has {available_bytes // _MIB:,} MiB"
-    return warning(Kind.LIMITS, where, text, "lower it, fetch.cache_bytes or workers, or give it more memory")
+        return ok(Kind.LIMITS, where, f"{needed}; {available_bytes // _MIB:,} MiB are available")
+    text = f"{needed}, but this machine or container has {available_bytes // _MIB:,} MiB"
+    return warning(Kind.LIMITS, where, text, "lower the setting, fetch.cache_bytes or workers, or add memory")
 
 
 def memory_bytes(root: Path = Path("/")) -> int:

@@ -12,7 +12,10 @@ from proxy.process.ports import Bound, StartError, bind_free, bind_late, try_adm
 
 
 def check_ports(settings: Settings, fleet: Collection[ProxyRecord] | None) -> tuple[list[Finding], list[Bound]]:
-    """And the sockets that have the free ones, for the caller to close. `fleet`: all live proxies, if known."""
+    """Check the ports; return the findings, and sockets that hold the free ports, for the caller to close.
+
+    `fleet` has all live proxies, if they are known.
+    """
     if fleet is None:
         found, bound = check_ports(settings, ())
         return [_perhaps_ours(settings, one) if one.level is Level.ERROR else one for one in found], bound
@@ -51,7 +54,7 @@ def check_joined(settings: Settings, brokers: Collection[int], fleet: Collection
                 found.append(error(Kind.PORTS, "", text, finding.remedy))
         if unlisted:
             ids = ", ".join(map(str, unlisted))
-            text = f"is {listeners.broker_node_ids!r}, which leaves out broker {ids}"
+            text = f"is {listeners.broker_node_ids!r}, without broker {ids}"
             text += ": its port is bound while the proxy runs"
             found.append(warning(Kind.PORTS, where, text, remedy_for(unlisted)))
         elif not left:
@@ -71,7 +74,7 @@ def running_of(settings: Settings, fleet: Collection[ProxyRecord]) -> list[Proxy
 
 
 def doubles(settings: Settings, fleet: Collection[ProxyRecord]) -> dict[str, str]:
-    """Live proxies that have these settings' name and other addresses: a bootstrap address of each, by proxy ID."""
+    """Return the live proxies with this name and other addresses: a bootstrap address of each, by proxy ID."""
     named = [record for record in fleet if record.proxy_id.rpartition("#")[0] == settings.identity]
     return {
         record.proxy_id: ", ".join(f"{one.host}:{one.bootstrap_port}" for one in record.listeners)
@@ -102,7 +105,7 @@ def _ports_of(running: Collection[ProxyRecord]) -> set[int]:
 
 def _taken(section: str, problems: list[StartError]) -> Finding:
     first = from_error(Kind.PORTS, "", problems[0])
-    more = f", and so {len(problems) - 1} more ports of {section}" if len(problems) > 1 else ""
+    more = f", as are {len(problems) - 1} more ports of {section}" if len(problems) > 1 else ""
     return error(Kind.PORTS, "", first.text + more, first.remedy)
 
 
@@ -113,8 +116,8 @@ def _perhaps_ours(settings: Settings, taken: Finding) -> Finding:
         taken.kind,
         taken.where,
         taken.text,
-        f"none, if that is the running proxy {settings.identity}: this is unknown while the store does not answer. "
-        f"Otherwise {taken.remedy}",
+        f"none, if the running proxy {settings.identity} has the port, which is unknown while the store does "
+        f"not answer. Otherwise {taken.remedy}",
     )
 
 
@@ -123,7 +126,7 @@ def _admin(settings: Settings, running: Collection[ProxyRecord]) -> Finding:
     try:
         try_admin(admin)
     except StartError as problem:
-        # Releases that say nothing of themselves may have this one.
+        # A release that does not report its version may have this port.
         if any(not one.version or one.admin.rpartition(":")[2] == str(admin.port) for one in running):
             return ok(Kind.PORTS, "admin.port", f"taken by the running proxy {settings.identity}, of these settings")
         return from_error(Kind.PORTS, "", problem)

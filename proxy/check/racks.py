@@ -1,4 +1,4 @@
-"""Racks: those of the settings against those of the brokers."""
+"""Checks of the racks: the settings compared with the brokers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ def check_racks(settings: Settings, brokers: Mapping[int, Broker], fleet_racks: 
         if rack in racks:
             found.append(ok(Kind.RACKS, where, f"{rack} is a rack of the brokers"))
             continue
-        text = f"{rack} is no rack of a live broker, so its clients are led to other racks: {known}"
-        found.append(warning(Kind.RACKS, where, text, "set it to one of them, or be content where it has no broker"))
+        text = f"{rack} is not a rack of a live broker, so its clients use brokers of other racks: {known}"
+        found.append(
+            warning(
+                Kind.RACKS, where, text, "set it to one of these racks; ignore this if the rack really has no broker"
+            )
+        )
     served = {rack for _, rack in _named(settings)} | set(fleet_racks)
     if fleet_racks and (left := [rack for rack in racks if rack not in served]):
-        text = f"no live proxy serves {', '.join(left)}, so its clients cross racks"
-        found.append(warning(Kind.RACKS, "rack", text, "start one there"))
+        text = f"no live proxy serves {', '.join(left)}, so clients there cross racks"
+        found.append(warning(Kind.RACKS, "rack", text, "start a proxy there"))
     return found
 
 

@@ -45,28 +45,28 @@ def of_topics(where: str, visible: Sequence[MetadataTopic], hidden: Sequence[str
     see a topic of any name."""
     grant = "allow the proxies' principal Describe on topics: kafka-acls in docs/security.md"
     if not describes_any and not visible:
-        return error(Kind.RIGHTS, where, "may describe no topic: right Describe is missing", grant)
+        return error(Kind.RIGHTS, where, "may not describe any topic: right Describe is missing", grant)
     if hidden:
-        text = f"may not describe {_some(hidden)}, which are diskless: right Describe is missing"
+        text = f"may not describe the diskless topics {_some(hidden)}: right Describe is missing"
         return error(Kind.RIGHTS, where, text, grant)
     unread = [
         str(topic.name) for topic in visible if topic.error_code == NONE and not topic.authorized_operations & READ
     ]
     if unread:
-        text = f"may not read {_some(unread)}, so they are read from their leaders: right Read is missing"
-        remedy = "allow the proxies' principal Read on topics, or be content: docs/security.md"
+        text = f"may not read {_some(unread)}, so these topics are read from their leaders: right Read is missing"
+        remedy = "allow the proxies' principal Read on topics, or accept this: docs/security.md"
         return warning(Kind.RIGHTS, where, text, remedy)
     if not describes_any:
-        return ok(Kind.RIGHTS, where, f"may describe and read {_count(len(visible))}, not all")
-    return ok(Kind.RIGHTS, where, f"may describe all topics, and read the {_count(len(visible))} that there are")
+        return ok(Kind.RIGHTS, where, f"may describe and read {_count(len(visible))}, but not all topics")
+    return ok(Kind.RIGHTS, where, f"may describe all topics, and read the existing {_count(len(visible))}")
 
 
 def of_cluster(where: str, operations: int) -> Finding:
     """Alter on the cluster. `operations`: bits of AclOperation."""
     if operations & _CLUSTER_ALTER:
         return ok(Kind.RIGHTS, where, "may alter the cluster")
-    text = "may not alter the cluster, so topics short of replicas stay so: right Alter is missing"
-    remedy = "allow the proxies' principal Alter on the cluster, or be content: docs/security.md"
+    text = "may not alter the cluster, so topics that lack replicas get no more: right Alter is missing"
+    remedy = "allow the proxies' principal Alter on the cluster, or accept this: docs/security.md"
     return warning(Kind.RIGHTS, where, text, remedy)
 
 
@@ -74,7 +74,10 @@ async def _configs(where: str, cluster: Cluster) -> Finding:
     try:
         await broker_configs(cluster, ("message.max.bytes",))
     except DefaultsRefused as problem:
-        text = f"may not read configs, so no quota holds and no diskless topic comes on demand ({problem})"
+        text = (
+            f"may not describe configs, so quotas are not enforced and no diskless topic is created on "
+            f"demand ({problem})"
+        )
         remedy = "allow the proxies' principal DescribeConfigs on the cluster: docs/security.md"
         return warning(Kind.RIGHTS, where, text, remedy)
     return ok(Kind.RIGHTS, where, "may describe configs")

@@ -46,7 +46,7 @@ async def check_storage(settings: Settings) -> tuple[list[Finding], ObjectStorag
             return [_finding(settings, problem)], None, 0
         raise
     if skew_ms is None:
-        return [error(Kind.STORAGE, _WHERE, text, "see whether its listing is consistent")], storage, 0
+        return [error(Kind.STORAGE, _WHERE, text, "use a store whose listings are consistent")], storage, 0
     return [ok(Kind.STORAGE, _WHERE, text)], storage, skew_ms
 
 
@@ -90,7 +90,7 @@ async def _tried_out(storage: ObjectStorage) -> tuple[str, int | None]:
     finally:
         await storage.delete([key])
     if not modified_ms:
-        return "an object that was written is not listed", None
+        return "an object that was just written is missing from the listing", None
     skew_ms = of_clock(modified_ms[0], began_ms, began_ms + put_ms)
     text = f"put ({put_ms} ms), get ({get_ms} ms), range, If-None-Match, list and delete work"
     return text, skew_ms

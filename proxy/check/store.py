@@ -36,7 +36,8 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
         fit = await fitness(client, settings.redis)
         found = [from_error(Kind.STORE, where, problem) for problem in fit.unfit]
         found += [
-            warning(Kind.STORE, where, f"{one.command} is refused ({one.reason})", one.remedy) for one in fit.unasked
+            warning(Kind.STORE, where, f"the store rejects {one.command} ({one.reason})", one.remedy)
+            for one in fit.unasked
         ]
         found += [warning(Kind.STORE, where, risk.text, risk.remedy) for risk in fit.risks]
         if fit.unfit and not await _is_readable(client, settings):
@@ -57,11 +58,13 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
 
 
 def of_latency(where: str, latency_ms: float) -> Finding:
-    """Every commit waits for it."""
+    """Return the finding about the store's latency: every commit waits for the store."""
     text = f"answers in {latency_ms:.1f} ms"
     if latency_ms < _SLOW_MS:
         return ok(Kind.STORE, where, text)
-    return warning(Kind.STORE, where, text, "see whether it is overloaded or far away: each commit waits so long twice")
+    return warning(
+        Kind.STORE, where, text, "check that it is neither overloaded nor far away: each commit waits twice that long"
+    )
 
 
 def of_memory(where: str, used: int, maximum: int) -> Finding:
@@ -71,7 +74,9 @@ def of_memory(where: str, used: int, maximum: int) -> Finding:
     text = f"uses {used >> 20:,} of {maximum >> 20:,} MiB (maxmemory)"
     if used < _NEARLY_FULL * maximum:
         return ok(Kind.STORE, where, text)
-    return warning(Kind.STORE, where, text, "give it more maxmemory: a full store takes no produce, docs/sizing.md")
+    return warning(
+        Kind.STORE, where, text, "raise maxmemory: a full store rejects produced records, see docs/sizing.md"
+    )
 
 
 async def _measured(client: Redis) -> tuple[float, int]:
@@ -97,7 +102,7 @@ async def _is_readable(client: Redis, settings: Settings) -> bool:
 
 
 async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Finding:
-    """Every command of the scripts on keys of every kind, and a subscription."""
+    """Try every command of the scripts on keys of every kind, and a subscription."""
     name = uuid.uuid4().hex
     try:
         if problem := await command_problem(client, settings):
@@ -109,7 +114,7 @@ async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Findi
     except CoordinatorUnavailable as problem:
         found = from_error(Kind.STORE, where, problem)
         return error(Kind.STORE, where, found.text, found.remedy or "see docs/operations.md, Which Redis")
-    return ok(Kind.STORE, where, "scripts, keys under diskless: and announcements may be used")
+    return ok(Kind.STORE, where, "lets the proxy use scripts, keys under diskless: and announcements")
 
 
 async def _memory(client: Redis, where: str) -> Finding:

@@ -100,5 +100,5 @@ class Admin(Section):
     def _without_port(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
             if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
-                raise ValueError(f"{host!r} is no host name; leave scheme and port out")
+                raise ValueError(f"{host!r} is not a host name; leave out scheme and port")
         return value

@@ -55,10 +55,11 @@ def load_settings(path: Path) -> Settings:
         raise _explained(path, error, as_written) from None
     except SettingsError as error:
         raise ConfigError(
-            f"the environment: {_cut_off(error)} is not JSON; write a section there as JSON, or setting by setting"
+            f"the environment: {_cut_off(error)} is not JSON; write a section as JSON, or use one variable for "
+            f"each setting"
         ) from None
     if hidden := sorted(".".join(map(str, place)) for place in hidden_in(settings)):
-        why = f"has {HIDDEN} in the place of a secret, as config show writes it; put the secret there"
+        why = f"has {HIDDEN} instead of a secret, as config show prints it; write the secret there"
         findings = tuple(f"{name}: {why}" for name in hidden)
         raise ConfigError(f"{path}: {'; '.join(findings)}", findings)
     return settings
@@ -78,7 +79,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             f"can't read {path}: {error.strerror}; name an existing file with --config or DISKLESS_PROXY_CONFIG"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8, from byte {error.start} on; save it as that") from None
+        raise ConfigError(f"{path} is not UTF-8, from byte {error.start} on; save it as UTF-8") from None
     except yaml.YAMLError as error:
         # Leave out the whole text of the error and its cause: they quote lines of the file, which may hold a secret.
         raise ConfigError(f"{path} is not YAML: {_explain_yaml(error)}") from None
@@ -88,7 +89,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             "it in quotes"
         ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds no settings; see docs/configuration.md for an example")
+        raise ConfigError(f"{path} contains no settings; see docs/configuration.md for an example")
     # Keys are Kafka's dotted setting names or field names; both become field names.
     settings, as_written = dict[str, Any](), dict[str, str]()
     for key, value in data.items():

@@ -29,7 +29,7 @@ class Fleet(Section):
     def _lease_outlives_beats(self) -> Fleet:
         if self.lease_ms < 2 * self.heartbeat_interval_ms:
             raise ValueError(
-                "lease_ms must be at least twice heartbeat_interval_ms, or one lost heartbeat ends a lease"
+                "lease_ms must be at least twice heartbeat_interval_ms; otherwise one lost heartbeat ends a lease"
             )
         return self
 

@@ -134,6 +134,6 @@ def check_principals(
     for name, tls in listeners.items():
         if tls is not None and tls.client_auth != "none":
             raise ValueError(
-                f"{name}.tls.client_auth is {tls.client_auth}, but with security_protocol {protocol} no broker learns "
-                f"of clients' certificates: all of them would be the proxy's own principal; {remedy}"
+                f"{name}.tls.client_auth is {tls.client_auth}, but with security_protocol {protocol} no broker "
+                f"sees the clients' certificates: all clients would be the proxy's own principal; {remedy}"
             )

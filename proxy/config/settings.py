@@ -218,7 +218,7 @@ class Settings(BaseSettings):
         for listeners in self.all_listeners:
             where = f"listeners {listeners.name!r} of rack {self.rack_of(listeners)!r}"
             if (listeners.name, self.rack_of(listeners)) in seen:
-                raise ValueError(f"{where} are there twice; give additional_listeners another name or rack")
+                raise ValueError(f"{where} exist twice; give additional_listeners another name or rack")
             seen.add((listeners.name, self.rack_of(listeners)))
             for port in listeners.ports.values():
                 if (listeners.host, port) in ports:

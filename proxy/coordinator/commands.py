@@ -1,7 +1,7 @@
-"""Whether the store lets its user run every command that a script may call.
+"""A check that the store lets its user run every command that a script may call.
 
-A script whose command is rejected keeps what it has written before: its shard is fenced then (`lua/fence.lua`). So the
-commands are tried before the first use of a store, and again whenever another server may answer.
+If a command of a script is rejected, the script's earlier writes stay, and its shard is fenced (`lua/fence.lua`). So
+the commands are tried before the first use of a store, and again whenever another server may answer.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def command_problem(client: Redis, settings: config.Redis) -> str | None:
     commands = sorted(rejected)
     return (
         f"{store_name(settings)}: the store rejects {', '.join(commands)} ({rejected[commands[0]]}), so a script could "
-        "stop halfway; let the user of redis.url run all commands of docs/operations.md, Which Redis, on keys and "
-        "channels that begin with `diskless:`, and rename none"
+        "stop halfway; allow the user of redis.url to run all commands in docs/operations.md, Which Redis, on "
+        "keys and channels that begin with `diskless:`, and rename no command"
     )
 
 

@@ -1,7 +1,7 @@
-"""Wait until replicas, and disks, have a commit before it is acknowledged (`redis.wait_replicas`, `redis.wait_aof`).
+"""Waiting until replicas and disks have a commit, before it is acknowledged (`redis.wait_replicas`, `redis.wait_aof`).
 
-The command follows the script on the same connection. The server waits until replicas have all that it had when the
-command came, so a commit that is sent again is waited for, too.
+The command follows the script on the same connection. The server waits until the replicas have everything that it had
+when the command came. So the wait also covers a commit that is repeated.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def check_confirmed(command: Command, answer: int | list[int]) -> None:
     *needed, timeout_ms = (int(number) for number in command[1:])
     if local < 1:
         raise CoordinatorUnavailable(
-            f"the coordinator's store did not write a commit to its disk within {timeout_ms} ms; see whether the "
-            "disk is overloaded, or set redis.wait_aof to false"
+            f"the coordinator's store did not write a commit to its disk within {timeout_ms} ms; check whether "
+            f"the disk is overloaded, or set redis.wait_aof to false"
         )
     if replicas < needed[-1]:
         raise CoordinatorUnavailable(
             f"{replicas} of {needed[-1]} replicas of the coordinator's store confirmed a commit within {timeout_ms} "
-            "ms; attach replicas, see whether they lag, or lower redis.wait_replicas"
+            "ms; attach replicas, check whether they lag, or lower redis.wait_replicas"
         )

@@ -1,4 +1,4 @@
-"""The one client of the coordinator's store, and whether that store is fit to be trusted with commits."""
+"""The client of the coordinator's store, and the check that the store can be trusted with commits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 log = structlog.get_logger()
 
 SUBSCRIPTIONS = 2
-"""Connections that are kept for announcements and registry changes, beside `redis.max_connections`."""
+"""Connections for announcements and registry changes, in addition to `redis.max_connections`."""
 
 OLDEST_VERSION = 7
 _DURABILITY = ("maxmemory-policy", "appendonly", "appendfsync")
@@ -44,52 +44,53 @@ class StoreUnfit(Exception):
 
 
 class CommandRejected(CoordinatorUnavailable):
-    """The store does not let our user run a command, or does not know it; a script may have stopped halfway."""
+    """The store rejects a command of our user, or does not know it; a script may have stopped halfway."""
 
 
 class WrongServer(StoreUnfit):
-    """It is one that `redis.url` is not to lead to, or not any more."""
+    """The server is not, or not any more, the one that `redis.url` should lead to."""
 
 
 class _Pool(BlockingConnectionPool):
-    """The client's connections, which can be given up: a server that becomes a replica goes on serving those it has.
+    """The client's connections, which can be renewed: a server that becomes a replica goes on serving its connections.
 
-    The name in `redis.url` leads to the new primary then, and whoever stays on a connection never asks for it.
+    The name in `redis.url` leads to the new primary then, but a client that keeps its connections never resolves it.
     """
 
     async def renew(self) -> None:
-        """Use none of the present connections for another call; of those in use, calls and subscriptions end first."""
+        """Use no present connection for another call. Calls and subscriptions on connections in use end first."""
         for connection in self._in_use_connections:
             connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
-        # Taken out first: one that is being closed must not be handed out.
+        # Taken out first: the pool must not hand out a connection that is being closed.
         idle, self._available_connections = self._available_connections, []
         await asyncio.gather(*(connection.disconnect() for connection in idle), return_exceptions=True)
 
     async def release(self, connection: AbstractConnection) -> None:
-        """Nobody waits for the end of a connection that was given up: it would hold up all others."""
+        """Release a connection. Do not wait for the end of a connection that was given up: it would delay all
+        others."""
         if connection.should_reconnect():  # type: ignore[no-untyped-call]
             await connection.disconnect(nowait=True)
         await super().release(connection)
 
 
 async def renew(client: Redis) -> None:
-    """Connect anew from now on: the server may not be the one any more that `redis.url` leads to."""
+    """Open new connections from now on: `redis.url` may lead to another server by now."""
     await cast(_Pool, client.connection_pool).renew()
 
 
 async def connect(settings: config.Redis) -> Redis:
-    """A client for all of the coordinator; nothing is sent yet. The caller closes it with `aclose()`.
+    """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`.
 
-    No command is sent twice on its own: who calls knows whether that is safe. More than `max_connections` calls at a
-    time wait for each other, `timeout_ms` at most.
+    The client never retries by itself: only the caller knows whether a retry is safe. If there are more than
+    `max_connections` calls at a time, they wait for each other, at most `timeout_ms`.
     """
     timeout_s = settings.timeout_ms / 1000
     pool = _Pool.from_url(
         settings.url,
         max_connections=settings.max_connections + SUBSCRIPTIONS,
         timeout=timeout_s,
-        # Not the client's own limit on a command: on Python 3.11 it goes by `asyncio.wait_for`, which may swallow a
-        # cancellation, so that a task that is to end goes on. `store_call` sets the limit.
+        # The client's own timeout is not used: on Python 3.11 it uses `asyncio.wait_for`, which may swallow a
+        # cancellation, so that a task does not end. `store_call` sets the timeout.
         socket_timeout=None,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
@@ -101,9 +102,9 @@ async def connect(settings: config.Redis) -> Redis:
 
 @asynccontextmanager
 async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
-    """For whatever is asked of the client: it ends within `timeout_ms`, and fails with CoordinatorUnavailable only.
+    """Wrap a call of the client: it ends within `timeout_ms`, and raises only CoordinatorUnavailable.
 
-    `doing` completes "while …" in the text.
+    `doing` completes "while …" in the text of the error.
     """
     pool = cast(BlockingConnectionPool, client.connection_pool)
     limit_s = pool.timeout
@@ -111,11 +112,11 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError as error:
-        # A server without TLS takes the first message of a handshake for half a command, and waits for the rest.
-        speaks = "speaks TLS, as rediss:// asks, " if issubclass(pool.connection_class, SSLConnection) else ""
+        # A server without TLS reads the first message of a handshake as half a command, and waits for the rest.
+        speaks = "speaks TLS (because of rediss://), " if issubclass(pool.connection_class, SSLConnection) else ""
         raise CoordinatorUnavailable(
-            f"the coordinator's store did not answer within {limit_s} s while {doing}; see whether it {speaks}is "
-            "overloaded or the network is broken, or raise redis.timeout_ms"
+            f"the coordinator's store did not answer within {limit_s} s while {doing}; check whether the store "
+            f"{speaks}is overloaded, and whether the network works, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
         raise await failure_of(client, error, doing) from error
@@ -141,62 +142,62 @@ def _explain(error: RedisError | OSError) -> str:
     if _is_rejection(error):
         return f"it rejects a command ({text}); see docs/operations.md, Which Redis, for the rights of redis.url's user"
     if isinstance(error, AuthenticationError):
-        return f"it refuses our credentials ({text}); see user and password in redis.url"
+        return f"it rejects the proxy's credentials ({text}); check user and password in redis.url"
     if isinstance(error, BusyLoadingError):
         return "it is still reading its data from disk; wait"
     if isinstance(error, ResponseError):
         if text.startswith("SHARDS "):
-            return f"it was set up with {text.split()[1]} shards; set redis.shards to that"
-        remedy = "; see the database number in redis.url" if "DB index is out of range" in text else ""
+            return f"it was set up with {text.split()[1]} shards; set redis.shards to that number"
+        remedy = "; check the database number in redis.url" if "DB index is out of range" in text else ""
         return f"it answered {text!r}{remedy}"
-    return f"{text}; see whether it runs and redis.url is right"
+    return f"{text}; check that the store runs and that redis.url is right"
 
 
 class Unasked(NamedTuple):
-    """What the store does not let us ask, so that somebody else has to see to it."""
+    """A check that the store does not allow, so that an operator has to do it."""
 
     command: str
     reason: str
     effect: str
-    """What follows; empty where that is for the remedy to say."""
+    """Consequence; empty if the remedy names it."""
     remedy: str
 
 
 class Risk(NamedTuple):
-    """A way to lose acknowledged records that the store is not rejected for."""
+    """A risk of losing acknowledged records that is not a reason to reject the store."""
 
     text: str
     remedy: str
 
 
 class Fitness(NamedTuple):
-    """Whether a server can be trusted with commits."""
+    """The verdict about a server: whether it can be trusted with commits."""
 
     life: str
-    """What tells this life of the server from others: its replication ID and run ID; empty where it does not tell."""
+    """Replication ID and run ID, which identify this life of the server; empty if the server does not report them."""
     unfit: tuple[str, ...]
-    """Why it can't; each one line that names the cause and the remedy."""
+    """Reasons why it can't be trusted; each is one line that names the cause and the remedy."""
     unasked: tuple[Unasked, ...]
     is_replica: bool = False
     risks: tuple[Risk, ...] = ()
 
 
 async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
-    """Refuse a server that could lose commits, or takes none; nothing is written.
+    """Reject a server that could lose commits, or that takes no commits; nothing is written.
 
-    Returns what tells this life of the server from others: its replication ID and run ID. Raises StoreUnfit, and
-    CoordinatorUnavailable where the store does not answer.
+    Returns the replication ID and run ID, which identify this life of the server. Raises StoreUnfit, and
+    CoordinatorUnavailable if the store does not answer.
     """
     found = await fitness(client, settings)
     if warn:
         for one in found.unasked:
-            told = {"effect": one.effect} if one.effect else {}
+            effect = {"effect": one.effect} if one.effect else {}
             log.warning(
                 "store_not_checked",
                 store=_address(settings),
                 command=one.command,
                 reason=one.reason,
-                **told,
+                **effect,
                 remedy=one.remedy,
             )
         for risk in found.risks:
@@ -207,7 +208,10 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
 
 
 async def fitness(client: Redis, settings: config.Redis) -> Fitness:
-    """All that `check_fitness` refuses a server for. Raises CoordinatorUnavailable where the store does not answer."""
+    """Return all reasons why `check_fitness` would reject a server.
+
+    Raises CoordinatorUnavailable if the store does not answer.
+    """
     store = store_name(settings)
     async with store_call(client, "checking the store"):
         server = await _look_at_server(client, store, settings)
@@ -218,7 +222,7 @@ async def fitness(client: Redis, settings: config.Redis) -> Fitness:
 
 
 def store_name(settings: config.Redis) -> str:
-    """The setting and the address, for the words of a refusal."""
+    """Return the setting and the address, for the text of an error."""
     return f"redis.url {_address(settings)}"
 
 
@@ -227,12 +231,12 @@ def _address(settings: config.Redis) -> str:
 
 
 async def _look_at_waiting(client: Redis, store: str, settings: config.Redis) -> tuple[str, ...]:
-    """Return why the store can't wait for what `redis.wait_replicas` and `redis.wait_aof` ask for."""
+    """Return why the store can't wait as `redis.wait_replicas` and `redis.wait_aof` require."""
     name = "redis.wait_aof" if settings.wait_aof else "redis.wait_replicas"
     if not (command := wait_command(settings)):
         return ()
     try:
-        # Nothing has to be waited for, except the disk: the store rejects that without an append-only file.
+        # Wait for no replica, only for the disk: without an append-only file the store rejects that.
         await client.execute_command(*command[:-2], 0, 1)  # type: ignore[no-untyped-call]
     except ResponseError as error:
         return (f"{store}: {name} is set, and the store rejects {command[0]} ({error}); allow it, or reset {name}",)
@@ -240,15 +244,15 @@ async def _look_at_waiting(client: Redis, store: str, settings: config.Redis) ->
 
 
 def _risks(replication: Mapping[str, object], settings: config.Redis) -> tuple[Risk, ...]:
-    """Return the risks that INFO replication tells of; it reports good replicas only if a minimum is set."""
+    """Return the risks that INFO replication shows; it reports good replicas only if a minimum is set."""
     attached = int(str(replication.get("connected_slaves", 0)))
     if attached < settings.wait_replicas:
         text = f"{attached} replicas are attached, fewer than redis.wait_replicas ({settings.wait_replicas})"
-        return (Risk(f"{text}: nothing is acknowledged", "attach more replicas, or lower redis.wait_replicas"),)
+        return (Risk(f"{text}: no produce is acknowledged", "attach more replicas, or lower redis.wait_replicas"),)
     if attached and "min_slaves_good_slaves" not in replication:
         text = (
             f"{attached} replicas are attached, and min-replicas-to-write is 0: a primary that is cut off from them "
-            "goes on taking commits, which are lost when a replica takes over"
+            "goes on accepting commits, which are lost when a replica is promoted"
         )
         return (Risk(text, "set min-replicas-to-write to 1 and min-replicas-max-lag to a few seconds"),)
     return ()
@@ -262,8 +266,8 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> 
         unasked = Unasked(
             "INFO",
             str(error),
-            "a store that has lost writes and taken as many since is not noticed",
-            "let the user of redis.url run INFO",
+            "if the store loses writes and then takes as many new ones, the loss is not noticed",
+            "allow the user of redis.url to run INFO",
         )
         return Fitness("", (), (unasked,))
     life = f"{replication.get('master_replid', '')} {server.get('run_id', '')}"
@@ -281,8 +285,8 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> 
     if is_replica:
         primary = f"{replication.get('master_host', '?')}:{replication.get('master_port', '?')}"
         unfit.append(
-            f"{store}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
-            "primary, or promote it"
+            f"{store}: the server is a replica (of {primary}), which takes no commits; set redis.url to the "
+            f"primary, or promote the replica"
         )
     return Fitness(life, tuple(unfit), (), is_replica, () if is_replica else _risks(replication, settings))
 
@@ -316,7 +320,7 @@ async def _look_at_durability(client: Redis, store: str, settings: config.Redis)
         if found.get("appendonly") != "no":
             needed["appendfsync"] = f"at least {settings.require_append_fsync} (redis.require_append_fsync)"
     unknown = [f"{name} is {value}" for name, value in needed.items() if name not in found]
-    unasked = (Unasked("CONFIG GET", reason, "", f"make sure yourself that {', '.join(unknown)}"),) if unknown else ()
+    unasked = (Unasked("CONFIG GET", reason, "", f"check by hand that {', '.join(unknown)}"),) if unknown else ()
     unfit = []
     policy = found.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
@@ -330,12 +334,13 @@ async def _look_at_durability(client: Redis, store: str, settings: config.Redis)
     if found.get("appendonly", "yes") != "yes":
         unfit.append(
             f"{store}: appendonly is {found['appendonly']}, so a restart of the store loses acknowledged records; "
-            "set it to yes (with appendfsync always), or redis.require_append_only to false where that is acceptable"
+            "set it to yes (with appendfsync always), or set redis.require_append_only to false if that loss is "
+            "acceptable"
         )
     elif _LEAST_FSYNC.index(fsync) < _LEAST_FSYNC.index(settings.require_append_fsync):
         unfit.append(
             f"{store}: appendfsync is {fsync}, so a crash of its machine loses more acknowledged records than "
-            f"redis.require_append_fsync allows; set it to {settings.require_append_fsync}, or the setting to {fsync} "
-            "where that is acceptable"
+            f"redis.require_append_fsync allows; set it to {settings.require_append_fsync}, or set "
+            f"redis.require_append_fsync to {fsync} if that loss is acceptable"
         )
     return Fitness("", tuple(unfit), unasked)

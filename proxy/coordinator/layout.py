@@ -1,9 +1,10 @@
-"""How the store is laid out, and since which release: said in the store itself, and refused where it is not known.
+"""The layout of the data in the store. The store itself records it, and a proxy rejects a layout that it does not know.
 
-One hash says what must stay as it was, or may only be raised on purpose: the number of shards, and the *format*, the
-number of the layout of all keys and packed values that a release must know to work on the store. A release that only
-adds to what others pass over (fields of JSON, keys of its own) leaves it, so that two releases can work on one store in
-a rolling upgrade. `release` names the newest release that has: it is there for the words of a refusal.
+One hash has what must stay as it was, or may only be raised on purpose: the number of shards, and the *format*. The
+format is the number of the layout of all keys and packed values, which a release must know to work on the store. A
+release keeps the format if it only adds what other releases skip (fields of JSON, keys of its own). So two releases can
+work on one store in a rolling upgrade. `release` is the newest release that has used the store, for the text of an
+error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import STORE_KEY
 
 FORMAT_VERSION = 3
-"""The layout that this release knows."""
+"""Number of the layout that this release knows."""
 _FIELDS = ("shards", "format", "release")
 
 
@@ -35,15 +36,16 @@ async def check_store(client: Redis, settings: config.Redis) -> None:
 
 
 async def settle_layout(client: Redis, settings: config.Redis) -> None:
-    """Refuse data of another layout; the first proxy fixes the layout.
+    """Reject data of another layout; the first proxy fixes the layout.
 
-    Raises StoreUnfit, and CoordinatorUnavailable where the store does not answer.
+    Raises StoreUnfit, and CoordinatorUnavailable if the store does not answer.
     """
     async with store_call(client, "checking the store"):
         for field, value in (("shards", settings.shards), ("format", FORMAT_VERSION)):
             await client.hsetnx(STORE_KEY, field, value)
     await check_layout(client, settings)
-    with suppress(CoordinatorUnavailable):  # a server short of memory takes no writes; nothing depends on this one
+    # A server without free memory takes no writes; nothing depends on this write.
+    with suppress(CoordinatorUnavailable):
         async with store_call(client, "naming the newest release"):
             stored = await client.hget(STORE_KEY, "release")
             if _numbers(_text(stored)) < _numbers(__version__):
@@ -51,13 +53,13 @@ async def settle_layout(client: Redis, settings: config.Redis) -> None:
 
 
 async def check_layout(client: Redis, settings: config.Redis) -> None:
-    """Refuse data of another layout; nothing is written. Raises as `settle_layout`."""
+    """Reject data of another layout; nothing is written. Raises as `settle_layout`."""
     if problems := await layout_problems(client, settings):
         raise StoreUnfit(problems[0])
 
 
 async def layout_problems(client: Redis, settings: config.Redis) -> list[str]:
-    """What `settle_layout` would refuse the data in the store for; nothing is written, and an empty store has none.
+    """Return why `settle_layout` would reject the data in the store; nothing is written. An empty store has no problem.
 
     Raises CoordinatorUnavailable.
     """
@@ -66,14 +68,14 @@ async def layout_problems(client: Redis, settings: config.Redis) -> list[str]:
     problems = []
     if shards and shards != str(settings.shards):
         problems.append(
-            f"{store_name(settings)}: the store holds data of shards {shards}, not {settings.shards}; set redis.shards "
-            "to that, it can't change while there is data"
+            f"{store_name(settings)}: the store has data with {shards} shards, not {settings.shards}; set "
+            f"redis.shards to {shards}, it can't change while there are data"
         )
     if layout and layout != str(FORMAT_VERSION):
-        newest = f"release {release}" if _numbers(release) > _numbers(__version__) else "the release that made it"
+        newest = f"release {release}" if _numbers(release) > _numbers(__version__) else "the release that wrote it"
         problems.append(
-            f"{store_name(settings)}: the store holds data of format {layout}, and this release ({__version__}) knows "
-            f"{FORMAT_VERSION} only; run {newest}, or use an empty store"
+            f"{store_name(settings)}: the store has data of format {layout}, but this release ({__version__}) "
+            f"reads only format {FORMAT_VERSION}; run {newest}, or use an empty store"
         )
     return problems
 
@@ -83,5 +85,5 @@ def _text(stored: bytes | str | None) -> str:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """Of a release, for comparison; what is no number counts as 0."""
+    """Return the numbers of a release, for comparison; a part that is not a number counts as 0."""
     return tuple(int(part) if part.isdigit() else 0 for part in release.split(".")) if release else ()

@@ -1,4 +1,4 @@
-"""Pub/sub that lasts: reconnects for ever, and says where messages may have been missed."""
+"""Pub/sub that reconnects forever, and reports when messages may have been missed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PAUSE_LONGEST_S = 2.0
 
 
 async def messages(client: Redis, channels: Sequence[str], *, idle_s: float) -> AsyncGenerator[bytes | None]:
-    """Messages of all channels, for ever; None when subscribed, at first and after each reconnect.
+    """Yield the messages of all channels, forever; yield None after each subscription, the first one included.
 
-    After `idle_s` without a message the connection is tried with a ping, and given up when as long again nothing came.
+    After `idle_s` without a message, send a ping. If nothing comes for `idle_s` again, give up the connection.
     """
     pause_s = _PAUSE_FIRST_S
     while True:
@@ -42,10 +42,10 @@ async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float
         while True:
             message = await pubsub.get_message(timeout=idle_s)
             if pubsub.connection is not None and pubsub.connection.should_reconnect():
-                raise ConnectionError("redis.url may lead to another server by now")
+                raise ConnectionError("redis.url may lead to another server now")
             if message is None:
                 if pinged or missing:
-                    raise TimeoutError("the store says nothing")
+                    raise TimeoutError("the store is silent")
                 await pubsub.ping()
                 pinged = True
                 continue
@@ -54,7 +54,7 @@ async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float
                 yield message["data"]
             elif message["type"] == "subscribe":
                 if not missing:
-                    raise ConnectionError("the client connected anew by itself")
+                    raise ConnectionError("the client reconnected by itself")
                 missing -= 1
                 if not missing:
                     yield None

@@ -206,9 +206,9 @@ class AutoCreation:
             log.warning(
                 "auto_creation_unknown",
                 reason=str(error),
-                effect="topics that default_diskless_topics names are not created on demand, nor any while brokers are "
-                "missing",
-                remedy="let the proxy's principal describe the configs of the cluster",
+                effect="topics that match default_diskless_topics are not created on demand; no topic is while "
+                "brokers are missing",
+                remedy="allow the proxy's principal to describe the configs of the cluster",
             )
             return None
 

@@ -159,7 +159,7 @@ class _Creating:
         try:
             diskless = wants_diskless(configs, default=default)
             if diskless and not self._of.settings.diskless_system_enable:
-                raise ConfigRefused("this proxy makes no diskless topics: diskless.system.enable is off")
+                raise ConfigRefused("this proxy creates no diskless topics: diskless.system.enable is false")
             kept = registry_configs(configs) if diskless else {}
         except ConfigRefused as error:
             self._refuse(name, INVALID_CONFIG, str(error))
@@ -312,7 +312,7 @@ class _Creating:
             if partitions <= 0:
                 # A broker does not report its defaults to a client that may not describe configs.
                 if not await self._of.reservations.settle(name, _SHADOW_WAIT_S):
-                    raise BrokerUnreachable("the brokers have not heard of the shadow topic yet")
+                    raise BrokerUnreachable("the brokers do not know the placeholder topic yet")
             else:
                 await self._of.reservations.open(name, result.topic_id.bytes, partitions)
         except TopicNotReserved as error:
@@ -328,7 +328,7 @@ class _Creating:
         """Settle a topic of which nobody knows whether its shadow was made, or will be."""
         try:
             opened = await self._of.reservations.settle(name, _SHADOW_WAIT_S)
-            reason = "the brokers did not say whether they made the shadow topic"
+            reason = "the brokers did not answer whether they created the placeholder topic"
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
             opened, reason = False, str(error)
         if not opened:

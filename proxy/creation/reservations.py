@@ -228,4 +228,6 @@ class Reservations:
             await self.undo(topic.name, topic.owner)  # may leave it again
         else:
             return
-        log.warning("reservation_settled", topic=topic.name, reason="the proxy that reserved it is gone, or failed")
+        log.warning(
+            "reservation_settled", topic=topic.name, reason="the proxy that reserved the name has ended, or failed"
+        )

@@ -48,12 +48,12 @@ async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
             await storage.upload(IDENTITY_KEY, in_store.encode(), len(in_store))
         in_storage = await stored_identity(storage)
         if in_storage is None:
-            raise StorageError(f"{IDENTITY_KEY} can't be written; see whether storage.url is writable")
+            raise StorageError(f"{IDENTITY_KEY} can't be written; make storage.url writable for the proxy")
         if problem := strangers(in_store, in_storage, confirmed=confirmed):  # another one was first
             raise StoreUnfit(problem)
     if in_store is None:
         raise StoreUnfit(
-            "redis.url leads to a store that forgot what was written to it; see whether it is being emptied"
+            "redis.url leads to a store that lost what was just written to it; check whether another program empties it"
         )
     if not confirmed:
         await _put(client, "identity_confirmed", "1")
@@ -69,22 +69,23 @@ def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) 
         if in_storage is None:
             return None
         return (
-            f"redis.url leads to a store that knows nothing of the objects under storage.url (identity {in_storage}); "
-            "fix redis.url, or bring the store's data back, or, if they are lost for good, accept that with "
+            f"redis.url leads to a store without data about the objects under storage.url (identity "
+            f"{in_storage}); fix redis.url, or restore the store's data. If the data are lost for good, "
+            f"accept the loss with "
             "`diskless-proxy coordinator unfence --all`"
         )
     if in_storage is None:
         if not confirmed:
             return None
         return (
-            f"storage.url leads to where nothing of this store's (identity {in_store}) is; fix storage.url, or "
-            "bring its objects back; if all records may go, empty the store too"
+            f"storage.url has no objects of this store (identity {in_store}); fix storage.url, or restore the "
+            f"objects. If you can give up all records, empty the store too"
         )
     if in_storage == in_store:
         return None
     return (
-        f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects are "
-        f"those of {in_storage}; fix the one that is wrong"
+        f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects have "
+        f"identity {in_storage}; fix the wrong setting"
     )
 
 
@@ -105,11 +106,14 @@ def not_together(identity: str | None, storage_identity: str | None) -> str | No
         return None
     if identity is None:
         return (
-            f"the store has no identity, but the objects under storage.url have ({storage_identity}): redis.url is "
-            "wrong, or the store has lost all its data"
+            f"the store has no identity, but the objects under storage.url have identity {storage_identity}: "
+            "redis.url is wrong, or the store has lost all its data"
         )
     if storage_identity is None:
-        return f"the store has identity {identity}, and nothing under storage.url has: storage.url is wrong"
+        return (
+            f"the store has identity {identity}, but there are no objects with an identity under storage.url: "
+            "storage.url is wrong"
+        )
     return f"the store has identity {identity}, the objects under storage.url have {storage_identity}: one URL is wrong"
 
 
@@ -137,8 +141,8 @@ async def stored_identity(storage: ObjectStorage) -> str | None:
         return None
     if not re.fullmatch(_FORM, found):
         raise StoreUnfit(
-            f"storage.url: {IDENTITY_KEY} has {found[:40]!r}, and this release ({__version__}) knows names of 32 hex "
-            "digits only; run the release that wrote it, or fix storage.url"
+            f"storage.url: {IDENTITY_KEY} has {found[:40]!r}, but this release ({__version__}) reads only names "
+            f"of 32 hex digits; run the release that wrote it, or fix storage.url"
         )
     return found
 

@@ -146,8 +146,8 @@ def unpack(packed: bytes, key: str = _FOLDER) -> Remembered | None:
         data = json.loads(packed)
         if data["format"] != FORMAT:
             raise StoreUnfit(
-                f"storage.url: {key} has format {data['format']}, and this release ({__version__}) knows {FORMAT} "
-                "only; run the release that wrote it"
+                f"storage.url: {key} has format {data['format']}, but this release ({__version__}) reads only "
+                f"format {FORMAT}; run the release that wrote it"
             )
         shards = {
             int(shard): ShardState(

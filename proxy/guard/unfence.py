@@ -48,16 +48,16 @@ class NothingToAccept(Exception):
 def chosen(verdict: Verdict, shard: int | None) -> list[int]:
     """Return the shards to unfence: all that are fenced, or one of them. Raises NothingToAccept."""
     if None not in (verdict.identity, verdict.storage_identity) and verdict.identity != verdict.storage_identity:
-        raise NothingToAccept(f"{verdict.unfit}; nothing is to be accepted, fix the URL")
+        raise NothingToAccept(f"{verdict.unfit}; fix the URL, there is no loss to accept")
     fenced = [one.shard for one in verdict.shards if one.fenced]
     if shard is None:
         if not fenced and not verdict.registry_went_back and verdict.identity is not None:
-            raise NothingToAccept("no shard is fenced, and the registry has not gone back")
+            raise NothingToAccept("no shard is fenced, and the registry has lost no change; there is nothing to accept")
         return fenced
     if verdict.identity is None:
-        raise NothingToAccept("the store is empty; that is accepted for --all only")
+        raise NothingToAccept("the store is empty, so all shards are lost; use --all to accept that")
     if shard not in fenced:
-        raise NothingToAccept(f"shard {shard} is not fenced; fenced are: {', '.join(map(str, fenced)) or 'none'}")
+        raise NothingToAccept(f"shard {shard} is not fenced; fenced shards: {', '.join(map(str, fenced)) or 'none'}")
     return [shard]
 
 

@@ -108,7 +108,7 @@ class StoreWatch:
                 async with asyncio.timeout(_LONGEST_KEEP_S):
                     await self.keep_known()
             except (StorageError, StoreUnfit, TimeoutError) as error:
-                reason = str(error) or f"object storage takes more than {_LONGEST_KEEP_S:g} s"
+                reason = str(error) or f"object storage did not answer within {_LONGEST_KEEP_S:g} s"
                 log.warning("state_not_kept", reason=reason, remedy="none: it is tried again")
             except Exception as error:
                 # One odd answer must not end the watch: the store would not be looked at any more either.
@@ -133,8 +133,9 @@ class StoreWatch:
                 raise StoreUnfit(unknown[0])
             if identity != self._identity:
                 raise WrongServer(
-                    f"the store has identity {identity}, and had {self._identity}: it was emptied, or redis.url leads "
-                    "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
+                    f"the store has identity {identity}, but had {self._identity} before: it was emptied, or "
+                    f"redis.url leads to another store now; restore its data or fix redis.url, see "
+                    f"`diskless-proxy coordinator check`"
                 )
             server = await check_fitness(self._client, self._settings)
             if server != self._server or self._coordinator.shards.command_rejected:
@@ -143,7 +144,7 @@ class StoreWatch:
                 self._coordinator.shards.commands_tried()
         except StoreUnfit as error:
             if self.unfit != str(error):
-                log.error("store_unfit", reason=str(error), effect="nothing is committed until it is fixed")
+                log.error("store_unfit", reason=str(error), effect="no batch is committed until the problem is fixed")
             self.unfit = str(error)
             if isinstance(error, WrongServer):
                 # It goes on serving the connections that it has, whatever redis.url leads to.
@@ -156,7 +157,10 @@ class StoreWatch:
                 # All at once: other proxies wait no longer than redis.settle_ms before they write.
                 await self._touch_all()
                 await self._topics.load()
-                log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
+                log.info(
+                    "store_server_changed",
+                    reason="the server was restarted or promoted, or could not be reached for a while",
+                )
                 self._note_server(server)
         self._coordinator.shards.refuse_writes(self.unfit)
         if not self._coordinator.fence.fenced:

@@ -71,7 +71,7 @@ class GarbageCollector:
                 count=len(left),
                 first=segment_key(segment),
                 reason=reason,
-                remedy="it is tried again; see whether the proxy may delete these objects in storage.url",
+                remedy="allow the proxy to delete these objects under storage.url; it retries by itself",
             )
         return deleted
 
@@ -125,7 +125,8 @@ class GarbageCollector:
                 "orphans_left_alone",
                 count=len(orphans),
                 reason="the coordinator uses none of the objects in storage",
-                remedy="see that redis.url and storage.url belong together; what is surely useless delete by hand",
+                remedy="check that redis.url and storage.url belong together; delete objects that are surely "
+                "useless by hand",
             )
             return 0
         if orphans and await self._loss_accepted_since(newest_ms):
@@ -133,8 +134,8 @@ class GarbageCollector:
                 "orphans_kept",
                 count=len(orphans),
                 reason="a loss of the coordinator's store was accepted less than garbage.orphan_age_ms ago",
-                effect="they are deleted when that time is over, also where they are the only copies of records",
-                remedy="see docs/operations.md, a Redis that has lost data, while they are there",
+                effect="they are deleted when that time is over, even if they are the only copies of records",
+                remedy="before that, see docs/operations.md, A Redis that has lost data",
             )
             return 0
         found = 0
@@ -142,7 +143,7 @@ class GarbageCollector:
             # A commit may have come meanwhile: each shard looks again.
             found += len(await self._coordinator.tombstone(orphans[start : start + SEGMENTS_PER_STEP]))
         if found:
-            log.info("orphans_found", count=found, remedy="none: they are deleted when the grace period is over")
+            log.info("orphans_found", count=found, remedy="none; they are deleted when the grace period is over")
         return found
 
     async def _loss_accepted_since(self, since_ms: int) -> bool:

@@ -154,10 +154,10 @@ class Housekeeper:
             log.error(
                 "clocks_differ",
                 store_ahead_ms=ahead_ms,
-                reason="the clock of the coordinator's store and this machine's are far apart; records grow old by the "
-                "store's",
-                effect="no record is deleted for its age or for the size of its log",
-                remedy="set both by NTP; `diskless-proxy check` compares them",
+                reason="the clock of the coordinator's store and this machine's are far apart; the age of "
+                "records is measured by the store's clock",
+                effect="no record is deleted because of its age or of the size of its log",
+                remedy="set both clocks by NTP, and compare them with `diskless-proxy check`",
             )
         self._clocks_differ = differ
         return differ
@@ -174,16 +174,18 @@ class Housekeeper:
                     "broker_defaults_refused",
                     reason=str(error),
                     used_retention_ms=self._settings.default_retention_ms,
-                    effect="topics that set no cleanup.policy are taken for `delete`, whatever the brokers' own is",
-                    remedy="let the proxy's principal describe the configs of the cluster, or set default_retention_ms "
-                    "and the cleanup.policy of topics that are to be compacted",
+                    effect="topics without a cleanup.policy of their own are treated as `delete`, even if the "
+                    "brokers' default differs",
+                    remedy="allow the proxy's principal to describe the configs of the cluster, or set "
+                    "default_retention_ms, and the cleanup.policy of topics to be compacted",
                 )
         except (BrokerUnreachable, ProtocolError) as error:
             if self._defaults is None and not self._refused:
                 log.warning(
                     "broker_defaults_unknown",
                     reason=str(error),
-                    effect="nothing is deleted but of topics that set `cleanup.policy` and their retention themselves",
+                    effect="records are deleted only from topics that set `cleanup.policy` and their retention "
+                    "themselves",
                 )
         fallback = RetentionDefaults(self._settings.default_retention_ms, -1) if self._refused else UNKNOWN
         await self._retention.sweep(self._defaults or fallback)

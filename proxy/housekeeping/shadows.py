@@ -78,7 +78,7 @@ class Shadows:
             raise
         for topic in deleting:
             await self._reservations.forget(topic)
-            log.info("diskless_topic_deleted", topic=topic.name, reason="its deletion was begun and not finished")
+            log.info("diskless_topic_deleted", topic=topic.name, reason="its deletion had begun and was not finished")
 
     async def look_for_strays(self) -> None:
         """Count the records in shadows' logs. Raises BrokerUnreachable and ProtocolError."""
@@ -89,16 +89,17 @@ class Shadows:
                     "stray_records",
                     topic=name,
                     count=count,
-                    reason="somebody produced them to the brokers, past the proxies; no reader gets them",
-                    remedy="let producers reach the proxies only; then copy the records over, and delete them on the "
-                    "brokers: docs/operations.md, stray records",
+                    reason="a producer sent them to the brokers directly, not through the proxies; no reader gets them",
+                    remedy="let producers reach only the proxies; then copy the records, and delete them on the "
+                    "brokers: docs/operations.md, Stray records",
                 )
         self.stray_records = counts
         if self._stray.refused not in (None, self._refused):
             log.warning(
                 "shadow_not_readable",
                 reason=self._stray.refused,
-                effect="records that somebody produces to the brokers, past the proxies, may stay unnoticed",
+                effect="records that a producer sends to the brokers directly, not through the proxies, may "
+                "stay unnoticed",
                 remedy="allow the proxy's principal Read on all topics",
             )
         self._refused = self._stray.refused
@@ -133,7 +134,7 @@ class Shadows:
                 "other_kafka_cluster",
                 cluster_id=cluster_id,
                 reason="the diskless topics of this coordinator belong to another Kafka cluster",
-                remedy="see that brokers.bootstrap and redis.url belong together",
+                remedy="check that brokers.bootstrap and redis.url belong together",
             )
         self.foreign = not ours
         return ours
@@ -147,7 +148,7 @@ class Shadows:
                     "all_shadows_missing",
                     count=len(denied),
                     effect="nothing is deleted",
-                    remedy="if they were deleted on purpose, delete each through a proxy, which cleans up",
+                    remedy="if they were deleted on purpose, delete each topic through a proxy, which cleans up",
                 )
             self._all_missing = True
             self._missing.clear()
@@ -161,7 +162,7 @@ class Shadows:
             log.warning(
                 "shadow_missing",
                 topic=live[topic_id].name,
-                effect=f"if it stays so, the diskless topic and its records are deleted in {self._confirm_s:g} s",
+                effect=f"if it stays missing, the diskless topic and its records are deleted in {self._confirm_s:g} s",
             )
         self._missing = {topic_id: self._missing.get(topic_id, _Missing(now_s)) for topic_id in gone}
         for topic_id, missing in list(self._missing.items()):
@@ -172,5 +173,5 @@ class Shadows:
                 log.warning(
                     "diskless_topic_deleted",
                     topic=live[topic_id].name,
-                    reason="its shadow was deleted on the brokers, past the proxies",
+                    reason="its placeholder topic was deleted on the brokers, not through the proxies",
                 )

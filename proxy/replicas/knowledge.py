@@ -219,8 +219,8 @@ class Replicas:
                 log.warning(
                     "replicas_unknown",
                     reason=str(error),
-                    effect="classic topics are read by what was known last, or from their leaders",
-                    remedy="see whether the brokers can be reached",
+                    effect="classic topics are read by the last known replicas, or from their leaders",
+                    remedy="check that the brokers can be reached",
                 )
             self._failing = True
         else:

@@ -239,8 +239,8 @@ class ReplicaConnections:
                 "replica_unavailable",
                 broker=node_id,
                 reason=text,
-                effect="what it would serve to clients of other brokers' listeners is read from the leaders",
-                remedy="see whether the broker is well; it is tried again by itself",
+                effect="records that it would serve to clients of other brokers' listeners are read from the leaders",
+                remedy="check the broker; it is retried automatically",
             )
         return ReplicaUnavailable(reason, text)
 

@@ -36,8 +36,8 @@ class ReplicaSelector:
                 log.warning(
                     "replica_selector_unknown",
                     reason=str(error),
-                    effect="clients that name their rack are served as the last that was known, or by near reads",
-                    remedy="let the proxy's principal describe the configs of the cluster",
+                    effect="clients that name their rack are served by the last known selector, or by near reads",
+                    remedy="allow the proxy's principal to describe the configs of the cluster",
                 )
             self._failing = True
             return

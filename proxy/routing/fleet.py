@@ -117,7 +117,7 @@ class Fleet:
     def check_lease(self, number: int) -> None:
         """Raise LeaseLapsed unless the lease of this `lease_number` has run without a break until now."""
         if not self.lease_runs() or number != self.lease_number:
-            raise LeaseLapsed("this proxy was out of the fleet meanwhile, and other proxies may have freed the name")
+            raise LeaseLapsed("this proxy's lease had ended meanwhile, and other proxies may have freed the name")
 
     async def begin_serving(self) -> None:
         """Let clients learn about this proxy from now on."""

@@ -27,7 +27,7 @@ def first_expiry(pem: str) -> datetime | None:
         try:
             der = ssl.PEM_cert_to_DER_cert(text)
         except ValueError as error:
-            raise ProtocolError("a certificate is no base64") from error
+            raise ProtocolError("a certificate is not base64") from error
         ends.append(not_after(der))
     return min(ends, default=None)
 
@@ -63,7 +63,7 @@ def _element(der: bytes, at: int, expected: int | None = None) -> tuple[int, int
     tag, length = der[at], der[at + 1]
     at += 2
     if expected is not None and tag != expected:
-        raise ProtocolError("this is no certificate")
+        raise ProtocolError("this is not a certificate")
     if length & 0x80:
         count = length & 0x7F
         if not 1 <= count <= 4:

@@ -36,7 +36,7 @@ def read_credentials(path: Path) -> ClientCredentials:
     except ValidationError as error:
         found = ", ".join(sorted({".".join(map(str, one["loc"])) or "the file" for one in error.errors()}))
         raise SaslError(
-            f"{path} is no JSON object with token_endpoint_url, client_id, client_secret and scope: see {found}"
+            f"{path} is not a JSON object with token_endpoint_url, client_id, client_secret and scope: see {found}"
         ) from None
     address = urlsplit(credentials.token_endpoint_url)
     if address.scheme != "https" and not (address.scheme == "http" and address.hostname in _LOOPBACK):

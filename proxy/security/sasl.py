@@ -52,7 +52,7 @@ class OAuthBearer:
     def __init__(self, token: str) -> None:
         """Raises SaslError for a token that can't be sent."""
         if not token or any(not "\x21" <= character <= "\x7e" for character in token):
-            raise SaslError("the token is empty, or has characters that no token has")
+            raise SaslError("the token is empty, or has characters that a token can't have")
         self._token: str | None = token
 
     def respond(self, challenge: bytes) -> bytes | None:
@@ -125,13 +125,13 @@ class Scram:
     def _verify(self, challenge: bytes) -> bytes | None:
         fields = _fields(_text(challenge))
         if "e" in fields:
-            raise SaslError(f"the broker refused: {fields['e']}")
+            raise SaslError(f"the broker rejected the login: {fields['e']}")
         try:
             signature = base64.b64decode(fields["v"], validate=True)
         except (KeyError, ValueError, binascii.Error) as error:
             raise SaslError("the broker's last SCRAM message has no signature") from error
         if not hmac.compare_digest(signature, self._server_signature):
-            raise SaslError("the broker does not know the password either; it may not be the broker")
+            raise SaslError("the broker did not prove that it knows the password; it may be an impostor")
         self._step = self._over
         return None
 

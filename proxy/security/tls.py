@@ -70,7 +70,7 @@ class TlsFiles:
         try:
             self.context = self._build(self.name)
         except TlsError as error:
-            log.error("certificates_not_reloaded", reason=str(error), effect="those of before are kept")
+            log.error("certificates_not_reloaded", reason=str(error), effect="the previous certificates stay in use")
             return False
         log.info("certificates_reloaded", settings=self.name, expires=_shown(self.expires))
         return True
@@ -88,7 +88,7 @@ class TlsFiles:
             settings=self.name,
             expires=_shown(expires),
             expired=expires <= now,
-            remedy=f"renew {self._certificate}; it is read again without a restart",
+            remedy=f"renew {self._certificate}; the proxy reloads it without a restart",
         )
 
     def _sign(self) -> Signature:
@@ -189,26 +189,30 @@ def _set_versions(context: ssl.SSLContext, minimum: TlsVersion) -> None:
 def _load_own(context: ssl.SSLContext, section: str, certificate: str, key: str, password: SecretStr) -> None:
     certificate_text = _read(f"{section}.certificate_file", certificate)
     if "-----BEGIN CERTIFICATE-----" not in certificate_text:
-        raise TlsError(f"{section}.certificate_file: {certificate} holds no PEM certificate; name the right file")
+        raise TlsError(
+            f"{section}.certificate_file: {certificate} does not contain a PEM certificate; name the right file"
+        )
     key_setting = "key_file" if key else "certificate_file"
     key_text = _read(f"{section}.key_file", key) if key else certificate_text
     if "PRIVATE KEY-----" not in key_text:
-        raise TlsError(f"{section}.{key_setting}: {key or certificate} holds no PEM private key; name the right file")
+        raise TlsError(
+            f"{section}.{key_setting}: {key or certificate} does not contain a PEM private key; name the right file"
+        )
     try:
         # Always with a password, or OpenSSL asks for one at the terminal.
         context.load_cert_chain(certificate, key or None, password.get_secret_value)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise TlsError(
-                f"{section}.{key_setting}: the key in {key or certificate} is not that of the certificate in "
-                f"{certificate}; name a pair"
+                f"{section}.{key_setting}: the key in {key or certificate} does not belong to the certificate "
+                f"in {certificate}; name a matching pair"
             ) from None
         if "ENCRYPTED" in key_text:
             raise TlsError(
-                f"{section}.key_password: does not open the key in {key or certificate}; set the right one"
+                f"{section}.key_password: does not open the key in {key or certificate}; set the right password"
             ) from None
         raise TlsError(
-            f"{section}.certificate_file: {certificate} or its key is damaged and can't be read; renew them"
+            f"{section}.certificate_file: {certificate} or its key is damaged and can't be parsed; replace them"
         ) from None
     except (OSError, ValueError) as error:
         raise TlsError(f"{section}.{key_setting}: can't be used ({error}); name the right file") from None
@@ -216,11 +220,11 @@ def _load_own(context: ssl.SSLContext, section: str, certificate: str, key: str,
 
 def _load_ca(context: ssl.SSLContext, setting: str, file: str) -> None:
     if "-----BEGIN" not in _read(setting, file):
-        raise TlsError(f"{setting}: {file} holds no PEM certificate; name the right file")
+        raise TlsError(f"{setting}: {file} does not contain a PEM certificate; name the right file")
     try:
         context.load_verify_locations(file)
     except (OSError, ValueError):
-        raise TlsError(f"{setting}: {file} is damaged and can't be read as PEM certificates; renew it") from None
+        raise TlsError(f"{setting}: {file} is damaged: its PEM certificates can't be parsed; replace it") from None
 
 
 def _read(setting: str, file: str) -> str:
@@ -229,7 +233,7 @@ def _read(setting: str, file: str) -> str:
     except OSError as error:
         raise TlsError(f"{setting}: can't read {file}: {error.strerror}; name a file that the proxy may read") from None
     except UnicodeDecodeError:
-        raise TlsError(f"{setting}: {file} is no PEM file; convert it to PEM") from None
+        raise TlsError(f"{setting}: {file} is not a PEM file; convert it to PEM") from None
 
 
 def _shown(moment: datetime | None) -> str | None:

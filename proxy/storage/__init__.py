@@ -39,7 +39,7 @@ def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:
         raise StorageError(
             f"diskless.storage.class.name {class_name!r} is unknown; use file, s3, gs, az or module:Class"
             if class_name
-            else f"storage.url {settings.url!r} does not say what storage it is; use file:///dir or "
+            else f"storage.url {settings.url!r} has no known scheme; use file:///dir or "
             "s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or name a class in "
             "diskless.storage.class.name"
         )

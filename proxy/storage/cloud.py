@@ -204,7 +204,9 @@ def _bucket_of(url: str) -> str:
         return f"bucket {parts.netloc}"
     if parts.scheme == "az" and parts.netloc and container:
         return f"container {container} of account {parts.netloc}"
-    raise StorageError(f"storage.url {url!r} names no bucket; use gs://bucket/prefix or az://account/container/prefix")
+    raise StorageError(
+        f"storage.url {url!r} does not name a bucket; use gs://bucket/prefix or az://account/container/prefix"
+    )
 
 
 def _store(settings: Storage, longest_s: float) -> GCSStore | AzureStore:

@@ -32,7 +32,7 @@ ABANDONED_SECONDS = 3600
 """A file that old in `UPLOADING` is of a process that died."""
 
 Answer = TypeVar("Answer")
-_REMEDY = "see who removed folders under storage.url: objects in them are lost"
+_REMEDY = "find out what removed folders under storage.url: the objects in them are lost"
 log = structlog.get_logger()
 
 
@@ -42,7 +42,7 @@ class FileStorage:
     def __init__(self, settings: Storage) -> None:
         url = urlsplit(settings.url)
         if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.startswith("/"):
-            raise StorageError(f"storage.url {settings.url!r} names no directory; use file:///absolute/path")
+            raise StorageError(f"storage.url {settings.url!r} does not name a directory; use file:///absolute/path")
         self._root = Path(unquote(url.path))
         self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
         self._durable_folders: set[Path] = set()
@@ -57,7 +57,7 @@ class FileStorage:
         if try_out:
             await self._in_thread(self._try_out)
         elif not self._root.is_dir():
-            raise StorageError(f"the directory {self._root} of storage.url is missing; see whether it is mounted")
+            raise StorageError(f"the directory {self._root} of storage.url is missing; check that it is mounted")
         else:
             self._device = self._root.stat().st_dev
 
@@ -148,11 +148,11 @@ class FileStorage:
         old one is back.
         """
         if not self._root.exists():
-            raise StorageError(f"the directory {self._root} of storage.url is gone; bring it back, or mount it again")
+            raise StorageError(f"the directory {self._root} of storage.url is missing; restore it, or mount it again")
         if self._device is not None and self._root.stat().st_dev != self._device:
             raise StorageError(
-                f"the directory {self._root} of storage.url is on another file system than before; see whether it is "
-                "mounted"
+                f"the directory {self._root} of storage.url is on another file system than before; check that "
+                f"it is mounted"
             )
         (self._root / UPLOADING).mkdir(exist_ok=True)
         _sync_folder(self._root)
@@ -214,7 +214,7 @@ def _read(path: Path, key: str, start: int, end: int | None) -> bytearray:
         while done < len(data):
             count = os.preadv(descriptor, [view[done:]], start + done)
             if not count:
-                raise StorageError(f"{path} became shorter than {size} bytes while it was read")
+                raise StorageError(f"{path} shrank below {size} bytes while it was read")
             done += count
         return data
     finally:

@@ -16,15 +16,15 @@ async def try_out(storage: ObjectStorage, name: str) -> None:
     await storage.upload(key, b"probe", 5)
     try:
         if await storage.fetch(key, 1, 3) != b"ro":
-            raise StorageError(f"{name} does not return what was written to it")
+            raise StorageError(f"{name} does not return the bytes that were written to it")
         try:
             await storage.upload(key, b"other", 5)
         except StorageError:
             pass
         else:
             raise StorageError(
-                f"{name} overwrites objects in spite of a conditional write; update the store, or use another one that "
-                "supports them"
+                f"{name} overwrites objects despite a conditional write; update the store, or use a store that "
+                f"supports conditional writes"
             )
     finally:
         await storage.delete([key])

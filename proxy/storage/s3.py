@@ -47,7 +47,7 @@ class S3Storage:
     def __init__(self, settings: Storage) -> None:
         url = urlsplit(settings.url)
         if url.scheme != "s3" or not url.netloc:
-            raise StorageError(f"storage.url {settings.url!r} names no bucket; use s3://bucket/prefix")
+            raise StorageError(f"storage.url {settings.url!r} does not name a bucket; use s3://bucket/prefix")
         self._settings = settings
         self._bucket = url.netloc
         self._prefix = f"{url.path.strip('/')}/".lstrip("/")
@@ -116,7 +116,10 @@ class S3Storage:
             refused = isinstance(error, S3Error) and is_refusal(error)
             raise (ObjectRefused if refused else StorageError)(f"fetch of {key}: {self._explain(error)}") from error
         if wanted and status != 206:
-            raise StorageError(f"fetch of {key}: the store ignores ranges ({wanted['Range']}), so it can't be used")
+            raise StorageError(
+                f"fetch of {key}: the store ignores ranges ({wanted['Range']}); use a store that "
+                f"supports range requests"
+            )
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:

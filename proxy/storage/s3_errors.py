@@ -68,7 +68,7 @@ def explain(error: Exception, settings: Storage, bucket: str) -> str:
         return f"{endpoint} can't be reached; check storage.endpoint_url and the network, and that the store runs"
     if isinstance(error, (TimeoutError, ReadTimeoutError)):
         return (
-            f"{endpoint} did not answer in {settings.request_timeout_ms} ms; see whether it is overloaded, or raise "
+            f"{endpoint} did not answer in {settings.request_timeout_ms} ms; check whether it is overloaded, or raise "
             "storage.request_timeout_ms"
         )
     return f"{endpoint}: {type(error).__name__} {error}".rstrip()

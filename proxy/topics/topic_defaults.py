@@ -88,8 +88,9 @@ class TopicDefaults:
                 log.warning(
                     "topic_defaults_unknown",
                     reason=str(error),
-                    effect="topics that leave a config unset have Kafka's own default, or the last that was known",
-                    remedy="let the proxy's principal describe the configs of the cluster",
+                    effect="a config that a topic does not set has Kafka's own default, or the last known "
+                    "default of the brokers",
+                    remedy="allow the proxy's principal to describe the configs of the cluster",
                 )
             self._failing = True
 

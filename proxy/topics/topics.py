@@ -204,7 +204,8 @@ class Topics:
                 known_version=known.version,
                 read_version=snapshot.version,
                 reason=snapshot.why_fenced,
-                remedy="the store has lost data: restore it, or accept that with `diskless-proxy coordinator unfence`",
+                remedy="the store has lost data; restore them, or accept the loss with `diskless-proxy "
+                "coordinator unfence`",
             )
         elif self.gone_back and not snapshot.why_fenced:
             self.gone_back = False
@@ -243,8 +244,8 @@ class Topics:
                 log.error(
                     "topic_of_newer_release",
                     topic=topic.name,
-                    reason="the registry has it in a state that this release does not know",
-                    effect="it is not served here",
+                    reason="its state in the registry is unknown to this release",
+                    effect="this proxy does not serve it",
                     remedy="run the release that the other proxies run",
                 )
         self._by_name = {topic.name: topic for topic in snapshot.topics}

@@ -20,7 +20,7 @@ from tests.support.bad_start import Ports, command, refusal
         ),
         (
             {"listeners": {"tls": {"certificate_file": "{here}/one.pem", "key_file": "{here}/two.pem"}}},
-            "listeners.tls.key_file: the key in {here}/two.pem is not that of the certificate in {here}/one.pem",
+            "listeners.tls.key_file: the key in {here}/two.pem does not belong to the certificate in {here}/one.pem",
         ),
         (
             {
@@ -42,7 +42,7 @@ from tests.support.bad_start import Ports, command, refusal
                     }
                 }
             },
-            "listeners.tls.client_auth is required, but with security_protocol PLAINTEXT no broker learns of clients'",
+            "listeners.tls.client_auth is required, but with security_protocol PLAINTEXT no broker sees the clients'",
         ),
         ({"brokers": {"sasl": {"username": "proxy", "password": "hush"}}}, "sasl has no effect with security_protocol"),
     ],

@@ -116,7 +116,7 @@ def test_a_store_without_the_objects_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "wal" / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
     with store(tmp_path, ports.redis):
         line = refusal(command(tmp_path, ports, {}))
-    assert "redis.url leads to a store that knows nothing of the objects under storage.url" in line
+    assert "redis.url leads to a store without data about the objects under storage.url" in line
     assert "fix redis.url" in line
 
 

@@ -50,7 +50,7 @@ async def test_its_own_storage_is_accepted(deployment: Settings) -> None:
 @pytest.mark.parametrize(
     ("identity", "text"),
     [
-        (None, "nothing under storage.url has: storage.url is wrong"),
+        (None, "there are no objects with an identity under storage.url: storage.url is wrong"),
         ("00ff" * 8, "storage.url have 00ff[0-9a-f]*: one URL is wrong"),
     ],
 )

@@ -85,8 +85,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "hidden_secret",
         "what `config show` has printed, with `***` for a secret",
-        "/etc/diskless-proxy/proxy.yaml: redis.url: has *** in the place of a secret, as config show writes it; put "
-        "the secret there",
+        "/etc/diskless-proxy/proxy.yaml: redis.url: has *** instead of a secret, as config show prints it; "
+        "write the secret there",
         _N,
         by_run=True,
     ),
@@ -140,7 +140,7 @@ MISCONFIGURATIONS = (
         "identity_by_certificate",
         "client certificates without SASL: all clients would be one principal",
         "/etc/diskless-proxy/proxy.yaml: settings: listeners.tls.client_auth is required, but with security_protocol "
-        "PLAINTEXT no broker learns of clients' certificates: …; use a SASL listener of the brokers …",
+        "PLAINTEXT no broker sees the clients' certificates: …; use a SASL listener of the brokers …",
         _N,
         by_run=True,
     ),
@@ -161,32 +161,33 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "advertised_everywhere",
         "`listeners.host` is 0.0.0.0 and `advertised_host` is empty",
-        "listeners.advertised_host: clients would get 0.0.0.0, which is not an address that they can connect to; set "
+        "listeners.advertised_host: clients would get 0.0.0.0, which is not an address to connect to; set "
         "it to a host name or address of this machine that clients reach",
     ),
     Misconfiguration(
         "advertised_unknown",
         "`advertised_host` can't be resolved",
-        "listeners.advertised_host: kafka.invalid can't be resolved (…); fix it, or the name service",
+        "listeners.advertised_host: kafka.invalid can't be resolved (…); fix the setting, or the name service",
     ),
     Misconfiguration(
         "advertised_elsewhere",
         "`advertised_host` leads to another machine",
-        "listeners.advertised_host: 127.0.0.2:… does not lead to this machine as seen from it: Connection refused; set "
-        "it to an address of this machine, unless a load balancer leads here or the network is at fault",
+        "listeners.advertised_host: 127.0.0.2:… does not lead to this machine, tried from this machine: "
+        "Connection refused; set it to an address of this machine; ignore this if a load balancer leads here",
         is_warning=True,
     ),
     Misconfiguration(
         "rack_unknown",
-        "`rack` is no rack of the brokers",
-        "rack: rack-A is no rack of a live broker, so its clients are led to other racks: the brokers' racks are "
-        "rack-a, rack-b, rack-c; set it to one of them, or be content where it has no broker",
+        "`rack` is not a rack of the brokers",
+        "rack: rack-A is not a rack of a live broker, so its clients use brokers of other racks: the brokers' "
+        "racks are "
+        "rack-a, rack-b, rack-c; set it to one of these racks; ignore this if the rack really has no broker",
         is_warning=True,
     ),
     Misconfiguration(
         "broker_left_out",
         "a broker has an ID outside of `broker_node_ids`",
-        "listeners.broker_node_ids: is '1-2', which leaves out broker 3: its port is bound while the proxy runs; open "
+        "listeners.broker_node_ids: is '1-2', without broker 3: its port is bound while the proxy runs; open "
         "broker_port_start + 3 to clients (firewall, Service), and add 3 to broker_node_ids",
         is_warning=True,
     ),
@@ -204,13 +205,13 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "no_kafka",
         "`brokers.bootstrap` names the port of another service",
-        "brokers.bootstrap: 127.0.0.1:9092: …; see whether this is a Kafka port of brokers.security_protocol PLAINTEXT",
+        "brokers.bootstrap: 127.0.0.1:9092: …; check that this is a Kafka port of brokers.security_protocol PLAINTEXT",
     ),
     Misconfiguration(
         "controller",
         "`brokers.bootstrap` names a controller's port",
-        "brokers.bootstrap: 127.0.0.1:9093: the broker closed the connection; see whether this is a port of a broker, "
-        "not a controller's",
+        "brokers.bootstrap: 127.0.0.1:9093: the broker closed the connection; check that this is a port of a "
+        "broker, not of a controller",
     ),
     Misconfiguration(
         "same_name",
@@ -220,27 +221,28 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "foreign_store",
         "Redis of another deployment",
-        "redis.url leads to a store that knows nothing of the objects under storage.url (identity …); fix redis.url, "
-        "or bring the store's data back, …",
+        "redis.url leads to a store without data about the objects under storage.url (identity …); fix "
+        "redis.url, or restore the store's data. …",
         _STORE,
         by_run=True,
     ),
     Misconfiguration(
         "redis_port",
         "Redis is not there",
-        "redis.url 127.0.0.1:6379: the coordinator's store failed while …; see whether it runs and redis.url is right",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …; check that the store runs and that "
+        "redis.url is right",
     ),
     Misconfiguration(
         "redis_database",
         "a database that Redis does not have",
-        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it answered 'DB index is out of range'; see "
-        "the database number in redis.url",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it answered 'DB index is out of "
+        "range'; check the database number in redis.url",
     ),
     Misconfiguration(
         "redis_password",
         "a wrong password of Redis",
-        "redis.url 127.0.0.1:6379: the coordinator's store failed while asking for its time: it refuses our "
-        "credentials (…); see user and password in redis.url",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while asking for its time: it rejects the "
+        "proxy's credentials (…); check user and password in redis.url",
         _STORE,
     ),
     Misconfiguration(
@@ -253,9 +255,9 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "redis_commands",
         "a user of Redis that may not run every command, or a server that has renamed one",
-        "redis.url 127.0.0.1:6379: the store rejects HSCAN (…), so a script could stop halfway; let the user of "
-        "redis.url run all commands of docs/operations.md, Which Redis, on keys and channels that begin with "
-        "`diskless:`, and rename none",
+        "redis.url 127.0.0.1:6379: the store rejects HSCAN (…), so a script could stop halfway; allow the user "
+        "of redis.url to run all commands in docs/operations.md, Which Redis, on keys and channels that begin "
+        "with `diskless:`, and rename no command",
         _STORE,
         by_run=True,
     ),
@@ -278,8 +280,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "redis_replica",
         "a replica of Redis",
-        "redis.url 127.0.0.1:6379: the server is a replica (of …), which takes no commits; let redis.url lead to the "
-        "primary, or promote it",
+        "redis.url 127.0.0.1:6379: the server is a replica (of …), which takes no commits; set redis.url to the "
+        "primary, or promote the replica",
         _STORE,
         by_run=True,
     ),
@@ -293,8 +295,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "redis_shards",
         "another number of shards than the fleet's",
-        "redis.url 127.0.0.1:6379: the store holds data of shards 16, not 8; set redis.shards to that, it can't change "
-        "while there is data",
+        "redis.url 127.0.0.1:6379: the store has data with 16 shards, not 8; set redis.shards to 16, it can't "
+        "change while there are data",
         by_run=True,
     ),
     Misconfiguration(
@@ -306,7 +308,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "storage_scheme",
         "a storage that does not exist",
-        "storage.url 'ftp://there' does not say what storage it is; use file:///dir or s3://bucket/prefix, …",
+        "storage.url 'ftp://there' has no known scheme; use file:///dir or s3://bucket/prefix, …",
         by_run=True,
     ),
     Misconfiguration(
@@ -339,8 +341,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "bucket_overwrites",
         "a store that does not know If-None-Match",
-        "storage.url s3://…: bucket … overwrites objects in spite of a conditional write; update the store, or use "
-        "another one that supports them",
+        "storage.url s3://…: bucket … overwrites objects despite a conditional write; update the store, or use "
+        "a store that supports conditional writes",
         _BUCKET,
     ),
     Misconfiguration(
@@ -358,20 +360,19 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "tls_to_plain",
         "TLS towards a port of the brokers without it",
-        "brokers.bootstrap: 127.0.0.1:9092: …; see brokers.tls, and whether this is a port of "
-        "brokers.security_protocol",
+        "brokers.bootstrap: 127.0.0.1:9092: …; check brokers.tls, and that this is a port of brokers.security_protocol",
     ),
     Misconfiguration(
         "plain_to_tls",
         "no TLS towards a port of the brokers with it",
-        "brokers.bootstrap: 127.0.0.1:9093: …; see whether this is a Kafka port of brokers.security_protocol PLAINTEXT",
+        "brokers.bootstrap: 127.0.0.1:9093: …; check that this is a Kafka port of brokers.security_protocol PLAINTEXT",
         _SECURE,
     ),
     Misconfiguration(
         "wrong_ca",
         "another CA than the brokers'",
-        "brokers.bootstrap: 127.0.0.1:9093: the other side's certificate is not accepted: …; see brokers.tls, and "
-        "whether this is a port of brokers.security_protocol",
+        "brokers.bootstrap: 127.0.0.1:9093: the other side's certificate is not accepted: …; check brokers.tls, "
+        "and that this is a port of brokers.security_protocol",
         _SECURE,
     ),
     Misconfiguration(
@@ -404,7 +405,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "no_rights",
         "a principal without rights",
-        "brokers.sasl: may describe no topic: right Describe is missing; allow the proxies' principal Describe on "
+        "brokers.sasl: may not describe any topic: right Describe is missing; allow the proxies' principal Describe on "
         "topics: kafka-acls in docs/security.md",
         _SECURE,
     ),
@@ -412,13 +413,13 @@ MISCONFIGURATIONS = (
         "certificate_expired",
         "a certificate that has expired",
         "listeners.tls.certificate_file: /etc/diskless-proxy/tls.pem has expired, at … UTC; renew "
-        "/etc/diskless-proxy/tls.pem; it is read again without a restart",
+        "/etc/diskless-proxy/tls.pem; the proxy reloads it without a restart",
     ),
     Misconfiguration(
         "certificate_pair",
         "a key that is not that of the certificate",
-        "listeners.tls.key_file: the key in /etc/diskless-proxy/two.pem is not that of the certificate in "
-        "/etc/diskless-proxy/one.pem; name a pair",
+        "listeners.tls.key_file: the key in /etc/diskless-proxy/two.pem does not belong to the certificate in "
+        "/etc/diskless-proxy/one.pem; name a matching pair",
         by_run=True,
     ),
 )

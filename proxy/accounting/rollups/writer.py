@@ -119,7 +119,7 @@ class RollupWriter:
                             "rollups_waiting",
                             reason=str(error),
                             kept=self._settings.max_waiting,
-                            remedy="they are tried again with each interval",
+                            remedy="none; they are retried at each interval",
                         )
                     self._failing = True
                     return
@@ -140,7 +140,10 @@ class RollupWriter:
             self._waiting.popleft()
             self.dropped += 1
             if self.dropped == 1:
-                log.error("rollups_dropped", remedy="fix object storage; the metric rollups_dropped counts them")
+                log.error(
+                    "rollups_dropped",
+                    remedy="fix object storage; the metric rollups_dropped counts the dropped rollups",
+                )
         self._number += 1
         key = rollup_key(rows[-1].hour_ms, self._proxy, self._process, self._number)
         self._waiting.append(_Waiting(key, tuple(rows)))

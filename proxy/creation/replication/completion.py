@@ -198,7 +198,7 @@ class Completion:
                 if not await self._store.change(wish, seen_through):
                     continue  # somebody else has settled it
                 bound.append(seen_through)
-                log.info("under_replicated_topic_settled", topic=wish.name, reason="its creator did not see it through")
+                log.info("under_replicated_topic_settled", topic=wish.name, reason="its creator did not complete it")
             else:
                 doubtful[wish.pending_id] = [wish]
         return bound, doubtful, missing
@@ -269,7 +269,8 @@ class Completion:
                 "under_replicated_topics_hidden",
                 topics=sorted(names),
                 reason="the proxy's principal may not describe them, so they get no more replicas",
-                remedy="allow it Describe on them, or be content with what they have: `topics accept-replicas`",
+                remedy="allow it Describe on these topics, or accept the replicas that they have with `topics "
+                "accept-replicas`",
             )
         self._hidden = names
 
@@ -299,7 +300,7 @@ class Completion:
                 log.info(
                     "under_replicated_topic_forgotten",
                     topic=doubtful[key][0].name,
-                    reason="it is gone, was never made, or was given fewer replicas by somebody",
+                    reason="the topic was deleted, was never created, or got fewer replicas on purpose",
                 )
 
     async def _raise_made(self, topics: Sequence[_Topic]) -> None:

@@ -220,8 +220,8 @@ class UnderReplicatedTopics:
             log.warning(
                 "under_replicated_topic_not_made",
                 topics=sorted({wish.name for wish in wishes}),
-                reason=f"what it lacks can't be remembered: {error}",
-                remedy="create it again when the store answers, or with fewer replicas",
+                reason=f"its missing replicas can't be stored: {error}",
+                remedy="create it again when the store answers, or create it with fewer replicas",
             )
         finally:
             if not remembered:  # or nobody knows, also where the client went away
@@ -247,9 +247,9 @@ class UnderReplicatedTopics:
             log.warning(
                 "broker_defaults_unknown",
                 reason=str(error),
-                effect="topics that leave replicas or min.insync.replicas to the brokers are not made while brokers "
-                "are missing",
-                remedy="let the proxy's principal describe the configs of the cluster",
+                effect="topics whose replicas or min.insync.replicas are the brokers' defaults are not created "
+                "while brokers are missing",
+                remedy="allow the proxy's principal to describe the configs of the cluster",
             )
             return {}
 

@@ -170,7 +170,7 @@ class _Growing:
                 if plan.kept and wish.topic_id == found.topic_id and wish.made_replicas > plan.made_replicas
             }
             if not await shared.remember(wishes, changed=smaller.values()):
-                raise _NotMade("what the partitions lack can't be remembered")
+                raise _NotMade("the missing replicas of the partitions can't be stored")
             if plan.kept:
                 await self._let_go(found, plan.kept, wishes, smaller)
         assignment_type = nested(type(topic), "assignments")
@@ -226,7 +226,8 @@ class _Growing:
             await self._of.under_replicated.forget(wishes if untouched else wishes[1:])
             await self._restore(smaller if untouched else {})
             raise _NotMade(
-                f"partitions name brokers that are registered no more, and the client can't alter them: {reason}"
+                f"partitions have replicas on brokers that are not registered any more, and the client may not "
+                f"alter them: {reason}"
             )
         log.info("unregistered_replicas_let_go", topic=found.name, partitions=len(kept))
 
@@ -238,7 +239,7 @@ class _Growing:
             log.warning(
                 "under_replicated_topics_left",
                 reason=str(error),
-                effect="a topic that somebody gives fewer replicas on purpose may be given them back",
+                effect="if a topic gets fewer replicas on purpose, the proxy may add them again",
             )
 
     async def _registered(self) -> frozenset[int] | None:
@@ -273,7 +274,7 @@ class _Growing:
                 body = await ask(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, asked)
                 response: Any = read_response(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body)
             except (BrokerUnreachable, ProtocolError) as error:
-                raise _NotMade(f"min.insync.replicas of the topic can't be asked: {error}") from None
+                raise _NotMade(f"min.insync.replicas of the topic is unknown: {error}") from None
             for result in response.results:
                 for config in result.configs if not result.error_code.value else ():
                     if config.name == MIN_INSYNC_REPLICAS and config.value is not None:

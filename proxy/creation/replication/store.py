@@ -47,14 +47,16 @@ class RedisPendingTopics:
             remembered = await self._client.hlen(key)
         if remembered + len(wishes) > MAX_PENDING:
             raise CoordinatorUnavailable(
-                f"{remembered} topics that lack replicas are remembered, at most {MAX_PENDING}"
+                f"{remembered} wishes for missing replicas are stored, and at most {MAX_PENDING} may be"
             )
         large = [size for wish in wishes if (size := len(_pack(wish))) > _LARGE_BYTES]
         if large:
             async with store_call(self._client, "remembering topics that lack replicas"):
                 there: Any = await self._client.hvals(key)
             if sum(map(len, there)) + sum(large) > MAX_BYTES:
-                raise CoordinatorUnavailable(f"what topics lack takes {MAX_BYTES} bytes, which is the most")
+                raise CoordinatorUnavailable(
+                    f"the stored wishes for missing replicas take {MAX_BYTES} bytes, which is the maximum"
+                )
         await self._write(key, wishes)
 
     async def bind(self, pending: Pending, topic_id: bytes) -> Pending:

@@ -309,7 +309,8 @@ class WalBuffer:
             self._throttled_log.warning(
                 "commit_too_late",
                 batches=unseen_batches,
-                reason="their object may be deleted: this process, or the coordinator's store, stood still for long",
+                reason="their object may be deleted already: this process, or the coordinator's store, was "
+                "stopped for too long",
                 effect=_RETRIABLE,
                 remedy="check event_loop_lag_seconds, and whether the store answers",
             )

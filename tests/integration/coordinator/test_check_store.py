@@ -49,7 +49,7 @@ async def test_a_fit_store_is_accepted_again_and_again(client: Redis, settings: 
 async def test_the_number_of_shards_stays(client: Redis, settings: config.Redis) -> None:
     await check_store(client, settings)
     text = await refusal(client, settings.model_copy(update={"shards": 8}))
-    assert "data of shards 3, not 8; set redis.shards to that" in text
+    assert "data with 3 shards, not 8; set redis.shards to 3" in text
     await check_store(client, settings)
 
 
@@ -165,7 +165,7 @@ async def test_a_fit_store_that_may_not_be_asked_causes_a_warning(opened) -> Non
     await small.aclose()
     (warning,) = logged
     assert (warning["log_level"], warning["command"]) == ("warning", "CONFIG GET")
-    assert warning["remedy"] == "make sure yourself that appendfsync is at least everysec (redis.require_append_fsync)"
+    assert warning["remedy"] == "check by hand that appendfsync is at least everysec (redis.require_append_fsync)"
     assert "word" not in str(warning)
 
 
@@ -183,13 +183,13 @@ async def test_wrong_credentials_and_a_store_that_is_down(opened) -> None:
     _, settings, store = await opened()
     wrong = settings.model_copy(update={"url": f"redis://nobody:secret@127.0.0.1:{store.port}/0"})
     client = await connect(wrong)
-    with pytest.raises(CoordinatorUnavailable, match="refuses our credentials") as refused:
+    with pytest.raises(CoordinatorUnavailable, match="rejects the proxy's credentials") as refused:
         await check_store(client, wrong)
     assert "secret" not in str(refused.value)
     await client.aclose()
     store.stop()
     client = await connect(settings)
-    with pytest.raises(CoordinatorUnavailable, match="see whether it runs"):
+    with pytest.raises(CoordinatorUnavailable, match="check that the store runs"):
         await check_store(client, settings)
     with pytest.raises(CoordinatorUnavailable, match="while leaving the fleet"):
         await RedisFleetStore(client).leave("a")

@@ -245,7 +245,7 @@ async def test_a_restart_that_loses_nothing_is_no_fence(start_store, clients, fs
     first = await coordinator.commit(segment, [run])
     for number in range(1, 4):
         store.stop()
-        with pytest.raises(CoordinatorUnavailable, match=r"see whether it runs and redis\.url is right"):
+        with pytest.raises(CoordinatorUnavailable, match=r"check that the store runs and that redis\.url is right"):
             await commit(coordinator)
         store.start()
         assert await coordinator.commit(segment, [run]) == [

@@ -88,6 +88,6 @@ async def test_the_start_warns_of_replicas_that_are_not_needed_for_a_commit(pair
     (reason,) = await warnings()
     assert reason.startswith("1 replicas are attached, and min-replicas-to-write is 0")
     (reason,) = await warnings(wait_replicas=2)
-    assert "fewer than redis.wait_replicas (2): nothing is acknowledged" in reason
+    assert "fewer than redis.wait_replicas (2): no produce is acknowledged" in reason
     await client.config_set("min-replicas-to-write", 1)
     assert await warnings() == []

@@ -257,7 +257,7 @@ async def test_a_store_that_does_not_answer(tmp_path, config_file) -> None:
     (tmp_path / "wal").mkdir()
     found = await tool(config_file, "check")
     assert found.exit_code == 1
-    assert "see whether it runs and redis.url is right" in found.output
+    assert "check that the store runs and that redis.url is right" in found.output
 
 
 async def test_proxies_that_saw_more_of_the_registry_than_is_remembered_trust_it_again(

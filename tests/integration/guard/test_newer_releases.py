@@ -53,7 +53,7 @@ async def test_a_store_of_a_newer_format_is_rejected_by_name_and_left_unchanged(
     await newer_layout(client)
     before = await client.hgetall(STORE_KEY)
     text = await refusal(client, settings)
-    assert f"data of format {NEWER}, and this release ({__version__}) knows {FORMAT_VERSION} only" in text
+    assert f"data of format {NEWER}, but this release ({__version__}) reads only format {FORMAT_VERSION}" in text
     assert "run release 99.1.0" in text
     assert await client.hgetall(STORE_KEY) == before
 
@@ -61,7 +61,7 @@ async def test_a_store_of_a_newer_format_is_rejected_by_name_and_left_unchanged(
 async def test_an_older_format_is_rejected_too(client, settings) -> None:
     await check_store(client, settings)
     await client.hset(STORE_KEY, "format", FORMAT_VERSION - 1)
-    assert "run the release that made it" in await refusal(client, settings)
+    assert "run the release that wrote it" in await refusal(client, settings)
 
 
 @pytest.mark.parametrize("newest", ["99.1.0", "0.1.1", "0.10.0"])
@@ -169,7 +169,11 @@ async def test_the_stored_state_of_a_newer_release_is_neither_ignored_nor_overwr
     newer = json.dumps({"format": FORMAT + 1, "what": "nobody knows yet"}).encode()
     await put(storage, key, newer)
     await commit(proxy.coordinator)
-    with pytest.raises(StoreUnfit, match=rf"{key} has format {FORMAT + 1}, and this release .* knows {FORMAT} only"):
+    with pytest.raises(
+        StoreUnfit,
+        match=rf"{key} has format {FORMAT + 1}, but this release .* reads only "
+        f"format {FORMAT}",
+    ):
         await proxy.watch.keep_known()
     assert await storage.fetch(key) == newer
     with pytest.raises(StoreUnfit, match=f"{key} has format {FORMAT + 1}"):

@@ -74,7 +74,7 @@ async def test_an_identity_can_be_completed_after_its_writer_died(client, storag
 async def test_another_stores_objects_are_rejected(client, storage, losses) -> None:
     await settle_identity(client, storage)
     losses.empty()
-    with pytest.raises(StoreUnfit, match=r"redis\.url leads to a store that knows nothing .* unfence --all"):
+    with pytest.raises(StoreUnfit, match=r"redis\.url leads to a store without data .* unfence --all"):
         await settle_identity(client, storage)
     assert await store_identity(client) == (None, False), "nothing may make it look like the right one"
     await client.hset("diskless:{registry}:store", "identity", "another")
@@ -85,7 +85,7 @@ async def test_another_stores_objects_are_rejected(client, storage, losses) -> N
 async def test_storage_without_the_stores_objects_is_rejected(client, storage) -> None:
     await settle_identity(client, storage)
     await storage.delete([IDENTITY_KEY])
-    with pytest.raises(StoreUnfit, match=r"storage\.url leads to where nothing of this store's .* fix storage\.url"):
+    with pytest.raises(StoreUnfit, match=r"storage\.url has no objects of this store .* fix storage\.url"):
         await settle_identity(client, storage)
 
 

@@ -141,7 +141,7 @@ async def test_an_endpoint_that_returns_no_token(
     [
         ("http://tokens.example.com/token", None, "must be https"),
         ("", '{"client_secret": "hush", "colour": "red"}', "client_id, colour, token_endpoint_url"),
-        ("", "client_secret: hush", "is no JSON object"),
+        ("", "client_secret: hush", "is not a JSON object"),
     ],
 )
 async def test_bad_credentials_files(
@@ -174,4 +174,4 @@ async def test_a_certificate_that_is_not_trusted(secure: Stack, tmp_path: Path) 
     trustme.CA().cert_pem.write_to_path(str(other))
     message_text = await refusal(secure, tls={"ca_file": str(other)}, sasl=scram(secure))
     assert "certificate is not accepted: " in message_text
-    assert "see brokers.tls" in message_text
+    assert "check brokers.tls" in message_text

@@ -19,7 +19,7 @@ async def test_a_usable_token_passes_and_another_one_gets_the_line_of_the_start(
     assert await look(None) == []
     (missing,) = await look(file)
     assert (missing.level, missing.kind, missing.where) == (Level.ERROR, Kind.FILES, "admin.token_file")
-    assert missing.remedy == "write a token into it, or drop it"
+    assert missing.remedy == "write a token into it, or remove the setting"
     file.touch(mode=0o600)
     file.write_text("let-me-act")
     (good,) = await look(file)

@@ -71,9 +71,9 @@ def test_settings_that_should_equal_the_brokers() -> None:
     configs = {"socket.request.max.bytes": "200000000", "fetch.max.bytes": "1024", "producer.id.expiration.ms": "5"}
     found = [finding.line for finding in compared(settings(), configs) if finding.level is Level.WARNING]
     assert found == [
-        "limits.max_frame_bytes: is 104857600, and socket.request.max.bytes of the brokers is 200000000; "
+        "limits.max_frame_bytes: is 104857600, but socket.request.max.bytes of the brokers is 200000000; "
         "set it to 200000000",
-        "producer_id_expiration_ms: is 86400000, and producer.id.expiration.ms of the brokers is 5; set it to 5",
+        "producer_id_expiration_ms: is 86400000, but producer.id.expiration.ms of the brokers is 5; set it to 5",
     ]
 
 
@@ -154,11 +154,11 @@ def test_racks() -> None:
     assert {finding.level for finding in check_racks(settings(), BROKERS)} == {Level.OK}
     networks = settings(racks={"by_network": {"10.0.0.0/8": "rack-z"}})
     (found,) = [finding for finding in check_racks(networks, BROKERS) if finding.level is not Level.OK]
-    assert found.line.startswith("racks.by_network 10.0.0.0/8: rack-z is no rack of a live broker")
+    assert found.line.startswith("racks.by_network 10.0.0.0/8: rack-z is not a rack of a live broker")
     rackless = {1: Broker(1, "h", 1, None)}
     assert "broker 1 has no rack" in check_racks(settings(), rackless)[0].text
     left = [finding.text for finding in check_racks(settings(), BROKERS, {"rack-a"}) if finding.level is Level.WARNING]
-    assert left == ["no live proxy serves rack-b, so its clients cross racks"]
+    assert left == ["no live proxy serves rack-b, so clients there cross racks"]
 
 
 def record(proxy_id: str, port: int) -> ProxyRecord:
@@ -234,5 +234,5 @@ def test_without_the_store_no_finding_says_to_end_the_process_on_the_port() -> N
         assert bound == []
     assert (known.level, unknown.level) == (Level.ERROR, Level.WARNING)
     assert unknown.text == known.text
-    assert unknown.remedy.startswith("none, if that is the running proxy p: this is unknown while the store")
+    assert unknown.remedy.startswith("none, if the running proxy p has the port, which is unknown while")
     assert unknown.remedy.endswith(known.remedy)

@@ -81,7 +81,7 @@ def test_a_variable_that_is_cut_off_is_named(
     monkeypatch.setenv(name, value)
     monkeypatch.setenv("DISKLESS_PROXY_REDIS__SHARDS", "4")
     text = refusal(file, GOOD)
-    assert text == f"the environment: {name} is not JSON; write a section there as JSON, or setting by setting"
+    assert text == f"the environment: {name} is not JSON; write a section as JSON, or use one variable for each setting"
 
 
 SECRETS = """\
@@ -104,7 +104,7 @@ def test_the_mask_of_show_is_rejected_as_a_secret(file: Path) -> None:
     text = refusal(file, shown.output)
     names = ("brokers.sasl.password", "redis.url", "storage.secret_access_key")
     for name in (*names, "additional_listeners.0.tls.key_password"):
-        assert f"{name}: has *** in the place of a secret, as config show writes it; put the secret there" in text
+        assert f"{name}: has *** instead of a secret, as config show prints it; write the secret there" in text
     done = CliRunner().invoke(app, ["check", "--config", str(file), "--json"])
     places = [one["where"].rpartition(": ")[2] for one in json.loads(done.stdout)["findings"]]
     assert places == ["additional_listeners.0.tls.key_password", *names]

@@ -200,7 +200,7 @@ def test_values_that_yaml_cannot_build_are_rejected_in_one_line(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "holds no settings"), ("a: [", "is not YAML"), ("- 1\n", "holds no settings")]
+    ("text", "message"), [("", "contains no settings"), ("a: [", "is not YAML"), ("- 1\n", "contains no settings")]
 )
 def test_a_file_that_holds_no_settings(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -279,7 +279,7 @@ def test_a_broker_is_known_by_its_name_and_ca(tmp_path: Path, ca: trustme.CA, ru
             assert await connection_result(port, ca_file=known, check_hostname=False) == "connected"
             answer = await connection_result(port, ca_file=str(stranger), check_hostname=False)
             assert "certificate is not accepted: " in answer
-            assert answer.endswith("see brokers.tls, and whether this is a port of brokers.security_protocol")
+            assert answer.endswith("check brokers.tls, and that this is a port of brokers.security_protocol")
 
     run(scenario())
 
@@ -289,7 +289,7 @@ def test_a_broker_that_speaks_no_tls(tmp_path: Path, ca: trustme.CA, run: Run) -
         server = await asyncio.get_running_loop().create_server(Echo, HOST, 0)
         port = server.sockets[0].getsockname()[1]
         context = broker_tls(BrokerTls(ca_file=str(tmp_path / "clients.pem"))).context
-        with pytest.raises(BrokerUnreachable, match="see brokers.tls") as caught:  # noqa: RUF043
+        with pytest.raises(BrokerUnreachable, match="check brokers.tls") as caught:  # noqa: RUF043
             await connect_broker(HOST, port, BrokerConnection(max_frame_bytes=1024), 30, context)
         assert f"{HOST}:{port}: " in str(caught.value)
         server.close()

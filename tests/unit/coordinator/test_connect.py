@@ -31,11 +31,11 @@ async def failure(url: str, error: Exception | None) -> str:
 
 async def test_a_database_that_the_server_does_not_have() -> None:
     text = await failure("redis://127.0.0.1:1/99", ResponseError("DB index is out of range"))
-    assert text.endswith("it answered 'DB index is out of range'; see the database number in redis.url")
+    assert text.endswith("it answered 'DB index is out of range'; check the database number in redis.url")
 
 
 @pytest.mark.parametrize(("scheme", "expected"), [("redis", False), ("rediss", True)])
 async def test_no_answer_may_be_for_want_of_tls(scheme: str, expected: bool) -> None:
     text = await failure(f"{scheme}://127.0.0.1:1/0", None)
-    assert ("see whether it speaks TLS, as rediss:// asks, is overloaded" in text) == expected
+    assert ("check whether the store speaks TLS (because of rediss://), is overloaded" in text) == expected
     assert "raise redis.timeout_ms" in text

@@ -187,7 +187,7 @@ def test_check_says_what_becomes_of_brokers_that_are_left_out(taken: tuple[Setti
     running = ProxyRecord(f"{settings.identity}#1", "rack-a", (record,), 1)
     (unlisted,) = check_joined(settings, {listed, node_id}, [running])
     assert (unlisted.level, unlisted.where) == (Level.WARNING, "listeners.broker_node_ids")
-    assert f"which leaves out broker {node_id}: " in unlisted.text
+    assert f", without broker {node_id}: " in unlisted.text
 
 
 @given(st.sets(st.integers(0, 200), min_size=1))

@@ -309,7 +309,7 @@ async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by(
 
 
 def test_listeners_that_clash_are_rejected():
-    with pytest.raises(ValueError, match="are there twice"):
+    with pytest.raises(ValueError, match="exist twice"):
         settings_of(additional_listeners=({"bootstrap_port": 1025, "broker_port_start": 1030},))
     with pytest.raises(ValueError, match="port 19103 is in"):
         settings_of(additional_listeners=({"name": "tls", "bootstrap_port": 19103, "broker_port_start": 1030},))

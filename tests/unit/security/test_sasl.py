@@ -72,7 +72,7 @@ def test_scram_without_the_password_is_noticed_on_both_sides() -> None:
     mechanism, server = Scram("sha256", "user", "mine"), Server("sha256", "theirs")
     known, proof = server.final(mechanism.respond(server.challenge(mechanism.respond(b"") or b"")) or b"")
     assert not known
-    with pytest.raises(SaslError, match="does not know the password"):
+    with pytest.raises(SaslError, match="did not prove that it knows the password"):
         mechanism.respond(proof)
 
 
@@ -107,7 +107,7 @@ def test_any_challenge_is_answered_or_rejected(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("challenge", "error_text"), [(b"v=AAAA", "does not know"), (b"e=no", "refused: no"), (b"", "no sign")]
+    ("challenge", "error_text"), [(b"v=AAAA", "did not prove"), (b"e=no", "rejected the login: no"), (b"", "no sign")]
 )
 def test_a_last_message_that_proves_nothing(challenge: bytes, error_text: str) -> None:
     mechanism = Scram("sha256", "user", "pencil", make_nonce=lambda: "mine")
@@ -128,6 +128,6 @@ def test_oauthbearer_is_one_token_and_acknowledges_a_refusal() -> None:
 
 @pytest.mark.parametrize("token", ["", "a b", "a\x01auth=Bearer b", "ä"])
 def test_an_invalid_token(token: str) -> None:
-    with pytest.raises(SaslError, match="no token has") as caught:
+    with pytest.raises(SaslError, match="a token can't have") as caught:
         OAuthBearer(token)
     assert token == "" or token not in str(caught.value)

@@ -73,15 +73,18 @@ def test_usable_settings(files: Path, settings: dict[str, str]) -> None:
     ("settings", "expected"),
     [
         ({"certificate_file": "none.pem"}, "listeners.tls.certificate_file: can't read"),
-        ({"certificate_file": "text.pem"}, "listeners.tls.certificate_file: .* holds no PEM certificate"),
+        ({"certificate_file": "text.pem"}, "listeners.tls.certificate_file: .* does not contain a PEM certificate"),
         ({"certificate_file": "binary.pem"}, "listeners.tls.certificate_file: .* convert it to PEM"),
-        ({"certificate_file": "broken.pem"}, "listeners.tls.certificate_file: .*can't be read"),
-        ({"certificate_file": "one-cert.pem"}, "listeners.tls.certificate_file: .* holds no PEM private key"),
+        ({"certificate_file": "broken.pem"}, "listeners.tls.certificate_file: .*can't be parsed"),
+        ({"certificate_file": "one-cert.pem"}, "listeners.tls.certificate_file: .* does not contain a PEM private key"),
         ({"certificate_file": "one-cert.pem", "key_file": "none.pem"}, "listeners.tls.key_file: can't read"),
-        ({"certificate_file": "one-cert.pem", "key_file": "ca.pem"}, "listeners.tls.key_file: .* no PEM private key"),
+        (
+            {"certificate_file": "one-cert.pem", "key_file": "ca.pem"},
+            "listeners.tls.key_file: .* does not contain a PEM private key",
+        ),
         (
             {"certificate_file": "one-cert.pem", "key_file": "two-key.pem"},
-            "listeners.tls.key_file: .* is not that of the certificate",
+            "listeners.tls.key_file: .* does not belong to the certificate",
         ),
         (
             {"certificate_file": "one-cert.pem", "key_file": "one-locked.pem"},
@@ -93,11 +96,11 @@ def test_usable_settings(files: Path, settings: dict[str, str]) -> None:
         ),
         (
             {"certificate_file": "one.pem", "client_ca_file": "text.pem", "client_auth": "required"},
-            "listeners.tls.client_ca_file: .* holds no PEM certificate",
+            "listeners.tls.client_ca_file: .* does not contain a PEM certificate",
         ),
         (
             {"certificate_file": "one.pem", "client_ca_file": "broken.pem", "client_auth": "required"},
-            "listeners.tls.client_ca_file: .* can't be read",
+            "listeners.tls.client_ca_file: .* can't be parsed",
         ),
     ],
 )

@@ -96,7 +96,7 @@ async def test_a_changed_file_is_applied_and_its_changes_are_passed_on(file: Pat
         (GOOD + "limits: {max_connections: -1}\n", "limits.max_connections"),
         (GOOD + "limits: {max_connections: 7}\nfleet: {lease_ms: 1}\n", "fleet.lease_ms"),
         ("rack: [", "is not YAML"),
-        ("", "holds no settings"),
+        ("", "contains no settings"),
         (None, "can't read"),
         (b"rack: \xff\n", "not UTF-8"),
     ],

@@ -138,7 +138,7 @@ async def test_a_directory_that_is_gone_is_not_recreated(storage, tmp_path):
     root, elsewhere = tmp_path / "objects", tmp_path / "elsewhere"
     await storage.upload("ab/one", b"1", 1)
     root.rename(elsewhere)
-    with pytest.raises(StorageError, match=r"objects of storage\.url is gone; bring it back"):
+    with pytest.raises(StorageError, match=r"objects of storage\.url is missing; restore it"):
         await storage.upload("ab/two", b"2", 1)
     assert not root.exists()
     elsewhere.rename(root)

@@ -33,16 +33,16 @@ def test_the_class_is_chosen_by_name_or_scheme(url, class_name, expected):
 @pytest.mark.parametrize(
     ("url", "class_name", "match"),
     [
-        ("/dir", "", r"'/dir' does not say.*file:///dir or s3://"),
-        ("ftp://bucket", "", r"'ftp://bucket' does not say"),
-        ("gs:///prefix", "", r"names no bucket; use gs://bucket/prefix or az://account/container/prefix"),
-        ("az://account", "", r"names no bucket"),
+        ("/dir", "", r"'/dir' has no known scheme.*file:///dir or s3://"),
+        ("ftp://bucket", "", r"'ftp://bucket' has no known scheme"),
+        ("gs:///prefix", "", r"does not name a bucket; use gs://bucket/prefix or az://account/container/prefix"),
+        ("az://account", "", r"does not name a bucket"),
         ("s3://bucket", "gcs", r"'gcs' is unknown; use file, s3, gs, az or module:Class"),
         ("s3://bucket", "no.such.module:Class", r"can't be loaded: No module named 'no'"),
         ("s3://bucket", "proxy.storage.file:Nothing", r"can't be loaded: .*Nothing"),
-        ("s3://bucket", "file", r"names no directory"),
-        ("file:///dir", "s3", r"names no bucket"),
-        ("s3:///prefix", "", r"names no bucket"),
+        ("s3://bucket", "file", r"does not name a directory"),
+        ("file:///dir", "s3", r"does not name a bucket"),
+        ("s3:///prefix", "", r"does not name a bucket"),
     ],
 )
 def test_errors_say_what_to_use(url, class_name, match):
