@@ -1,4 +1,4 @@
-"""The coordinator that a proxy's settings describe: for proxies, and for whoever works on their stores."""
+"""The coordinator that a proxy's settings describe, for proxies and for jobs and commands on their stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.coordinator.redis import RedisCoordinator
 
 
 def coordinator_on(client: Redis, settings: Settings) -> RedisCoordinator:
-    """On the shared client of `connect.py`; nothing is asked yet."""
+    """Return a coordinator on the shared client of `connect.py`; nothing is sent yet."""
     return RedisCoordinator(
         client,
         settings.redis,

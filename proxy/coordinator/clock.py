@@ -1,4 +1,5 @@
-"""A clock for leases that others count: it goes on while the machine is suspended, as the store's does."""
+"""A clock for leases that the store counts too: it goes on while the machine is suspended, as the store's clock
+does."""
 
 from __future__ import annotations
 
@@ -6,5 +7,6 @@ import time
 
 
 def running_ms() -> int:
-    """Return milliseconds of a clock that nobody sets, and that goes on during a suspend on systems that have one."""
+    """Return milliseconds of a clock that is never set, and that goes on during a suspend if the system has such a
+    clock."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000

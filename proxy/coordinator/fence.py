@@ -1,18 +1,19 @@
-"""What this process knows of each shard's past, and which shards are fenced: those of a store that has lost writes.
+"""The known state of each shard, and the fenced shards: a shard is fenced if the store has lost some of its writes.
 
-Every reply of a shard, and every announcement, carries the shard's state: its incarnation, the number of its writes,
-the life of the server that took them, the offsets given. The newest is sent along with each call, and the store itself
-finds whether it still has that (`lua/fence.lua`); where it has not, it fences the shard for all proxies, until an
-operator decides (`diskless-proxy coordinator unfence`).
+Every reply of a shard, and every announcement, has the shard's state: its incarnation, the number of its writes, the
+life of the server that took them, and the number of given offsets. Each call sends the newest known state, and the
+store checks that it still has this state (`lua/fence.lua`). If it does not, it fences the shard for all proxies, until
+an operator decides (`diskless-proxy coordinator unfence`).
 
-So a store is measured against what was known when the call was sent, which it can't fall behind unless it lost writes.
+So a store is compared with the state that was known when the call was sent. It can't be behind that state unless it
+lost writes.
 
-What is known of one life of the server is therefore given up for another's only where the store has been asked with it.
-A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows. It
-is passed over, and the store is asked for it once: it may be all that tells of a write that was lost since.
+Therefore the known state of one life of the server is replaced by another life's state only if the store was asked with
+the known state. A state from an announcement may come from a server that never had the known state. Such a state is
+passed over, and the store is asked for it once: it may be the only trace of a write that was lost since.
 
-With a state goes the list of the lives that led to it. A store that misses something asks for it. It compares the list
-with its own, and counts what was lost after the life in which the two part.
+A state comes with the list of the lives that led to it. A store that lacks something requests this list. It compares
+the list with its own, and counts the losses after the last life that both lists have.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from proxy.coordinator.packing_state import NO_INCARNATION, NOTHING_KNOWN, Shard
 log = structlog.get_logger()
 
 REMEDY = (
-    "find out what happened to the store and bring its newest data back, or accept the loss with "
+    "find out what happened to the store and restore its newest data, or accept the loss with "
     "`diskless-proxy coordinator unfence`"
 )
 
 
 class Fence:
-    """The newest state seen of each shard, and which shards the store refuses."""
+    """The newest known state of each shard, and the shards that the store has fenced."""
 
     def __init__(self) -> None:
         self._newest: dict[int, ShardState] = {}
         self._vouched: dict[int, tuple[ShardState, ShardState]] = {}
-        """By shard what was known, and another life's state that has all of it and nothing more."""
+        """Known state by shard, with another life's state that has all of it and nothing more."""
         self._passed_over: dict[int, ShardState] = {}
-        """States of another life than is known that tell of more writes: the highest of each shard."""
+        """States of another life that have more writes than the known state: the highest of each shard."""
         self._lives: dict[int, bytes] = {}
-        """The lives that led to what is known, by shard; perhaps not to its newest life yet."""
+        """Lives that led to the known state, by shard; perhaps without its newest life yet."""
         self._lives_wanted: set[int] = set()
         self._fenced: dict[int, str] = {}
 
     @property
     def fenced(self) -> Mapping[int, str]:
-        """Why, by shard; as of the last call to each."""
+        """Return the reason by fenced shard, as of the last call to each shard."""
         return self._fenced
 
     def newest(self, shard: int) -> ShardState:
@@ -60,15 +61,15 @@ class Fence:
         return replace(self.newest(shard), lives=self._lives.get(shard, b""))
 
     def wants_lives(self, shard: int) -> bool:
-        """True if the lives that led to what is known are not known."""
+        """True if the lives that led to the known state are unknown."""
         return shard in self._lives_wanted
 
     def states(self) -> dict[int, ShardState]:
-        """The newest state of each shard of which anything is known, with its lives."""
+        """Return the newest state of each shard that has a known state, with its lives."""
         return {shard: self.with_lives(shard) for shard in self._newest}
 
     def _know(self, shard: int, seen: ShardState) -> None:
-        """Take a state for the newest of its shard."""
+        """Record a state as the newest of its shard."""
         before = self._newest.get(shard, NOTHING_KNOWN)
         self._newest[shard] = replace(seen, lives=b"") if seen.lives else seen
         if seen.lives or not seen.is_of_life(before):
@@ -84,9 +85,9 @@ class Fence:
             self._lives_wanted.add(shard)
 
     def learn(self, shard: int, seen: ShardState) -> None:
-        """Take note of a state, in whatever order they come: a shard's writes are counted on.
+        """Take a state that was seen. States may come in any order, because a shard's number of writes only grows.
 
-        One of another life is passed over: a reply tells of it when the store has what is known here.
+        A state of another life is passed over. A reply brings it once the store was asked with the known state.
         """
         newest = self.newest(shard)
         if newest == NOTHING_KNOWN:
@@ -99,13 +100,17 @@ class Fence:
                 self._passed_over[shard] = seen
 
     def answered(self, shard: int, seen: ShardState, sent: ShardState) -> None:
-        """Called with the state in each reply, and what the store was asked with: it is not fenced, or not any more."""
+        """Take the state in a reply, and the state that the call sent. The shard is not fenced, or not any more."""
         newest = self.newest(shard)
         if seen.is_of_life(newest) or not sent.is_of_life(newest) or sent.sequence < newest.sequence:
             self.learn(shard, seen)
         elif seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
             if NO_INCARNATION != newest.incarnation != seen.incarnation and shard not in self._fenced:
-                log.info("shard_continued", shard=shard, reason="writes that nobody has to have were lost, or given up")
+                log.info(
+                    "shard_continued",
+                    shard=shard,
+                    reason="only unacknowledged writes were lost, or the loss was accepted",
+                )
             self._know(shard, seen)
         else:
             # A life that has written nothing may be lost with nothing, and then nobody is to miss it.
@@ -114,18 +119,18 @@ class Fence:
             self._note_lives(shard, seen.lives)
         if self._fenced and self._fenced.pop(shard, None) is not None:
             log.warning(
-                "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"
+                "shard_unfenced", shard=shard, reason="the store has the whole known state, or its loss was accepted"
             )
 
     def passed_over(self) -> dict[int, ShardState]:
-        """Return the states that the store is to be asked for; say `asked` when it was.
+        """Return the states that the store has to be asked for, with their known lives, whose losses count too.
 
-        With the lives that are known: what is lost of these is counted, too.
+        The caller calls `asked` after it has asked.
         """
         return {shard: replace(state, lives=self._lives.get(shard, b"")) for shard, state in self._passed_over.items()}
 
     def asked(self, states: Mapping[int, ShardState]) -> None:
-        """Whatever the store has answered."""
+        """Drop passed-over states that the store was asked for, no matter what it answered."""
         for shard, state in states.items():
             if self._passed_over.get(shard) == state:
                 del self._passed_over[shard]
@@ -135,7 +140,7 @@ class Fence:
         return of == newest and seen.is_of_life(by)
 
     def refused(self, shard: int, why: str) -> str:
-        """Called where the store says that the shard is fenced; the text for whoever asked."""
+        """Record that the store reports the shard as fenced; return the text for the caller's error."""
         if shard not in self._fenced:
             log.error("shard_fenced", shard=shard, reason=why, remedy=REMEDY)
         self._fenced[shard] = why

@@ -15,7 +15,7 @@ from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, Seen
 from proxy.coordinator.shards import FLEET_PREFIX
 
 _LEASE_BYTES = 24
-"""In front of a record: when its lease ends, and the change that it obeys (`lua/fleet_beat.lua`)."""
+"""Bytes before a record: the end of its lease, and the change that it obeys (`lua/fleet_beat.lua`)."""
 _OBEYED = Struct(">q8s")
 _HAS = Struct(">?I")
 _FIELDS = frozenset(field.name for field in fields(ProxyRecord))
@@ -23,7 +23,7 @@ _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
 
 class RedisFleetStore:
-    """`interface_fleet.FleetStore` on the shared client of `connect.py`, which stays the caller's to close."""
+    """`interface_fleet.FleetStore` on the shared client of `connect.py`, which the caller closes."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
@@ -47,7 +47,8 @@ class RedisFleetStore:
         return tuple(sorted((one for one in seen if one.lease_left_ms > 0), key=lambda one: one.record.proxy_id))
 
     async def newest_registry_version(self) -> int:
-        """The highest that any proxy has said that it obeys, also one whose lease has run out; -1 where none has."""
+        """Return the highest version that any proxy has obeyed, proxies without a lease included; -1 if there is
+        none."""
         async with store_call(self._client, "reading the fleet's records"):
             leases: list[bytes] = await self._client.hvals(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
         return max((_record(lease[_LEASE_BYTES:]).registry_version for lease in leases), default=-1)

@@ -19,12 +19,12 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 NO_PRODUCER_ID = -1
 MAX_BATCHES_PER_RUN = 500
-"""A partition run is committed in one call, as it is what idempotence goes by, and the store serves nobody else
-meanwhile: so a WAL segment ends where a run has as many."""
+"""Maximum number of batches in a partition run. A run is committed in one call, because it is the unit of idempotence,
+and the store serves no other call meanwhile. So a WAL segment ends when a run has this many batches."""
 
 
 class CoordinatorUnavailable(Exception):
-    """The store did not answer, or answered that it can't: nobody knows whether the call took effect."""
+    """The store did not answer, or answered an error: it is unknown whether the call took effect."""
 
 
 class ShardFenced(CoordinatorUnavailable):
@@ -32,15 +32,15 @@ class ShardFenced(CoordinatorUnavailable):
 
 
 class ProposedBatch(NamedTuple):
-    """One record batch of a partition run, as its header tells it."""
+    """One record batch of a partition run, from its header."""
 
     length: int
-    """Bytes, with the 12 bytes of base offset and length."""
+    """Bytes of the batch, including the 12 bytes of base offset and length."""
     record_count: int
-    """Offsets that it takes: last offset delta + 1."""
+    """Number of offsets that the batch takes: last offset delta + 1."""
     max_timestamp_ms: int
     producer_id: int
-    """NO_PRODUCER_ID where the producer is not idempotent."""
+    """NO_PRODUCER_ID if the producer is not idempotent."""
     producer_epoch: int
     base_sequence: int
 
@@ -51,46 +51,47 @@ class PartitionRun(NamedTuple):
     topic_id: bytes
     partition: int
     position: int
-    """Of the first batch's first byte in the segment."""
+    """Position of the first batch's first byte in the segment."""
     batches: tuple[ProposedBatch, ...]
     log_append_time: bool = False
-    """Whether the time of its records is that of their commit (`message.timestamp.type`)."""
+    """True if the time of its records is the time of their commit (`message.timestamp.type`)."""
 
 
 class BatchAnswer(NamedTuple):
-    """What Kafka would answer for the batch."""
+    """The answer for one batch, as Kafka would give it."""
 
     error_code: int
-    """Kafka's: 0, OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), UNKNOWN_PRODUCER_ID (59) …"""
+    """Kafka's error code: 0, OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), UNKNOWN_PRODUCER_ID (59)
+    …"""
     base_offset: int
-    """-1 with an error; of an exact duplicate, the offset of the first time."""
+    """-1 with an error. An exact duplicate has the offset of the first append."""
     append_time_ms: int
-    """Under LogAppendTime the time of the append, of an exact duplicate that of the first time; else -1, but of an
-    exact duplicate its maximum timestamp: so brokers answer."""
+    """Time of the append under LogAppendTime, else -1. For an exact duplicate: the time of the first append under
+    LogAppendTime, else its maximum timestamp, as brokers answer."""
     duplicate: bool
     early: bool = False
-    """Of a batch that is out of order: its sequence is beyond the one expected; what comes between may be on its way.
-    Committed again, as part of the same run of the same segment, it is judged anew; where that can't be, its answer is
-    the error that the run would have had (see `RunAnswer`), and it is not early any more."""
+    """True for a batch out of order whose sequence is above the expected one: the batches before it may still come. If
+    it is committed again as part of the same run of the same segment, it is judged again. If that is impossible, its
+    answer is the error that the run would have had (see `RunAnswer`), and it is not early any more."""
 
 
 class RunAnswer(NamedTuple):
-    """The answers of one partition run; `error_code` not 0 means that none of its batches was looked at."""
+    """The answers of one partition run. If `error_code` is not 0, none of its batches was looked at."""
 
     topic_id: bytes
     partition: int
     error_code: int
-    """0, UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live, KAFKA_STORAGE_ERROR (56) where the segment is
-    tombstoned, the shard of the partition is fenced or `not_after_ms` is past, THROTTLING_QUOTA_EXCEEDED (89) where the
+    """0; UNKNOWN_TOPIC_OR_PARTITION (3) if the log does not exist; KAFKA_STORAGE_ERROR (56) if the segment is
+    tombstoned, the shard of the partition is fenced or `not_after_ms` is past; THROTTLING_QUOTA_EXCEEDED (89) if the
     index of the shard is full: the same batches, in another segment, may be accepted later. REQUEST_TIMED_OUT (7) if
-    the shard failed: nobody knows whether the run took effect."""
+    the shard failed: it is unknown whether the run took effect."""
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int
 
 
 class Row(NamedTuple):
-    """Where a contiguous range of offsets lies: the batch coordinates of one accepted part of a partition run."""
+    """The location of a contiguous range of offsets: the batch coordinates of one accepted part of a partition run."""
 
     base_offset: int
     last_offset: int
@@ -100,22 +101,22 @@ class Row(NamedTuple):
     max_timestamp_ms: int
     append_time_ms: int
     log_append_time: bool = False
-    """Whether the time of all its records is `append_time_ms`, whatever their batches say."""
+    """True if the time of all its records is `append_time_ms`, not the time in their batches."""
     offsets_in_place: bool = False
-    """Whether its batches have their offsets, leader epoch and time already, as those of merged objects do: they are
-    checked, not patched, when they are read. Offsets ascend and may leave some out; the first batch does not begin
-    before `base_offset`, and the last one ends at `last_offset`."""
+    """True if its batches have their offsets, leader epoch and time already, as batches of merged objects do. Such
+    batches are checked, not patched, when they are read. Their offsets ascend and may have gaps. The first batch does
+    not begin before `base_offset`, and the last batch ends at `last_offset`."""
 
 
 class LogAnswer(NamedTuple):
-    """What `find` knows of one partition.
+    """The answer of `find` for one partition.
 
-    Rows ascend from the one that holds the offset asked for, or the next one. Gaps between them, and between the last
-    one and the high watermark, are left where the loss of records was accepted.
+    Rows ascend, from the row with the requested offset, or from the next row. If the loss of records was accepted,
+    there are gaps between rows, or between the last row and the high watermark.
     """
 
     error_code: int
-    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's
+    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) if the partition's
     shard is fenced: then nothing else is known."""
     rows: tuple[Row, ...]
     log_start_offset: int
@@ -123,16 +124,16 @@ class LogAnswer(NamedTuple):
 
 
 class OffsetAnswer(NamedTuple):
-    """An answer to ListOffsets: offset and timestamp are -1 where nothing matches."""
+    """An answer to ListOffsets: offset and timestamp are -1 if nothing matches."""
 
     error_code: int
-    """0, UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's shard is fenced."""
+    """0, UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) if the partition's shard is fenced."""
     offset: int
     timestamp_ms: int
 
 
 class FindRequest(NamedTuple):
-    """Rows from `offset` on, until they hold `max_bytes` (the first row always comes whole)."""
+    """A request for the rows from `offset` on, up to `max_bytes` (the first row always comes whole)."""
 
     topic_id: bytes
     partition: int
@@ -141,17 +142,17 @@ class FindRequest(NamedTuple):
 
 
 class ListRequest(NamedTuple):
-    """An offset by timestamp in milliseconds since 1970, or by one of the special timestamps above."""
+    """A request for an offset by timestamp in milliseconds since 1970, or by one of the special timestamps above."""
 
     topic_id: bytes
     partition: int
     timestamp_ms: int
     from_offset: int = 0
-    """No row that ends before it is looked for; the special timestamps of a log's two ends take no notice of it."""
+    """Lowest offset: rows that end before it are ignored. EARLIEST_TIMESTAMP and LATEST_TIMESTAMP ignore it."""
 
 
 class DeleteRequest(NamedTuple):
-    """Delete what lies before an offset; all up to the high watermark where it is -1."""
+    """A request to delete all records before an offset; up to the high watermark if the offset is -1."""
 
     topic_id: bytes
     partition: int
@@ -159,30 +160,30 @@ class DeleteRequest(NamedTuple):
 
 
 class RetainRequest(NamedTuple):
-    """What a log is to keep, at most: -1 for no bound."""
+    """The maximum age and size of a log; -1 for no bound."""
 
     topic_id: bytes
     partition: int
     retention_ms: int
     retention_bytes: int
     by_append_time: bool
-    """Whether a record's time is that of its append (`message.timestamp.type`)."""
+    """True if a record's time is the time of its append (`message.timestamp.type`)."""
 
 
 class LogStart(NamedTuple):
     """An answer to a request to delete or retain."""
 
     error_code: int
-    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's
+    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) if the partition's
     shard is fenced: then the log start is not known."""
     log_start_offset: int
 
 
 class Announcement(NamedTuple):
-    """A hint that a partition's readers see more, the new rows and the high watermark after them; or, without rows,
-    less: that its log start has moved.
+    """A hint that readers of a partition see more: the new rows, and the high watermark after them.
 
-    `rows` start at the high watermark before them; a reader that missed one finds a gap and asks with `find`.
+    Without rows it is a hint that readers see less, because the log start has moved. `rows` start at the previous high
+    watermark. A reader that missed an announcement notices the gap, and calls `find`.
     """
 
     topic_id: bytes
@@ -203,28 +204,28 @@ class LogDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """What a log remembers of an idempotent producer."""
+    """The state that a log keeps of an idempotent producer."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    """Of its last batch, as a duplicate of that is answered."""
+    """Timestamp of its last batch, as the answer to a duplicate of that batch has it."""
 
 
 class SegmentUse(NamedTuple):
-    """What rows use of one segment; zeros where none does."""
+    """The bytes and the number of rows that use one segment; zeros if no row does."""
 
     size_bytes: int
     rows: int
 
 
 class IndexSize(NamedTuple):
-    """Of all indexes of one shard."""
+    """The size of all indexes of one shard."""
 
     rows: int
     size_bytes: int
-    """Memory of the store; packed rows take a quarter of what others take."""
+    """Memory of the store; packed rows take a quarter of the memory of other rows."""
 
 
 class Coordinator(Protocol):
@@ -232,85 +233,89 @@ class Coordinator(Protocol):
 
     @property
     def rows(self) -> RewritingCoordinator:
-        """The part that only jobs over object storage call."""
+        """Return the part that only jobs over object storage call."""
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
-        """Let logs live, empty. Those that live already are left as they are.
+        """Create empty logs. Logs that exist already stay as they are.
 
-        `growing`: of a topic that had fewer. Where commits were lost, and that was accepted, it may have had these,
-        too: they begin behind all offsets that may have been given.
+        `growing`: the topic had fewer partitions before. If the loss of commits was accepted, the topic may have had
+        these partitions too. So the new logs begin after all offsets that may have been given.
         """
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        """End logs: their rows, producer state and offsets go, segments that nothing uses any more become garbage."""
+        """Delete logs with their rows, producer state and offsets. Segments that no row uses any more become
+        garbage."""
 
     def store_time_ms(self) -> int | None:
-        """Milliseconds since 1970 by the store's clock, as far as it is known; None where it is not."""
+        """Return milliseconds since 1970 by the store's clock; None if the time is not known yet."""
 
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
-        `not_after_ms`: by the store's clock; later the runs are refused with KAFKA_STORAGE_ERROR. 0 for no limit.
+        `not_after_ms` is by the store's clock; later the runs are rejected with KAFKA_STORAGE_ERROR. 0 for no limit.
 
-        Idempotent by (segment, topic ID, partition): a retry gets the stored answers, but for `BatchAnswer.early`. Each
-        partition's run is accepted by the producer rules of Kafka's ProducerStateManager, a rejected batch not stopping
-        the others.
+        Idempotent by (segment, topic ID, partition): a retry gets the stored answers, except `BatchAnswer.early`. Each
+        partition's run is judged by the producer rules of Kafka's ProducerStateManager. A rejected batch does not stop
+        the other batches.
         """
 
     async def forget_producers(self, logs: Sequence[tuple[bytes, int]]) -> int:
-        """Drop the state of producers that have expired in these logs (topic ID and partition); of how many."""
+        """Drop the state of expired producers in these logs (topic ID and partition); return the number of
+        producers."""
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
-        """Where to read, and the true log start offset and high watermark."""
+        """Return the rows to read, and the true log start offset and high watermark."""
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
-        """Offsets by timestamp.
+        """Return offsets by timestamp.
 
-        By time, and for MAX_TIMESTAMP, as fine as rows, not as records: the first offset that can be read of the first
-        row whose maximum timestamp is the one asked for or later (or the highest), and that maximum. So no record of
-        that time or later lies before the offset, but older ones may lie behind it.
+        The resolution of a time, and of MAX_TIMESTAMP, is a row, not a record. The answer is the first readable offset
+        of the first row whose maximum timestamp is at least the requested one (or is the highest), and that maximum. So
+        no record of that time or later is before the offset, but older records may be after it.
         """
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
-        """Raise log starts, at once and for all readers; rows wholly before them are freed."""
+        """Raise log starts, at once and for all readers; rows completely before a log start are freed."""
 
     async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
-        """Free rows, from the oldest on, that retention by time or by size lets go; the log start follows them."""
+        """Free rows that have expired by time or by size, from the oldest on; the log start follows them."""
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
-        """Whether any row uses each of the segments."""
+        """Return for each segment whether any row uses it."""
 
     async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
-        """How much of each of the segments the rows of all partitions use."""
+        """Return how much of each segment the rows of all partitions use."""
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
+        """Return segments that lost their last row in some shard at least `older_than_ms` ago, at most `limit` of each
         shard, the oldest first."""
 
     async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
-        """Those of the segments that no row uses: from now on no commit of them is accepted."""
+        """Tombstone the segments that no row uses, and return them. From now on no commit of these is accepted."""
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that have been tombstoned for at least so long, at most `limit` of each shard; their objects may be
-        deleted."""
+        """Return segments that were tombstoned at least `older_than_ms` ago, at most `limit` of each shard. Their
+        objects may be deleted."""
 
     async def release(self, segments: Sequence[bytes]) -> None:
         """Forget the tombstones of segments whose objects are deleted."""
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
-        """Figures per partition; None where the log does not live."""
+        """Return figures for each partition; None if the log does not exist."""
 
     async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
-        """Idempotent producers that have not expired, by ID; None where the log does not live."""
+        """Return the idempotent producers that have not expired, ordered by ID; None if the log does not exist."""
 
     async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:
-        """Keep the rows of those logs (topic ID, partition) that are so old in less memory; no answer changes by it."""
+        """Pack rows of those logs (topic ID, partition) that are older, so that they take less memory; answers stay the
+        same."""
 
     async def index_sizes(self) -> list[IndexSize]:
-        """How much each shard has to remember."""
+        """Return the size of each shard's indexes."""
 
     def announcements(self) -> AsyncIterator[Announcement | None]:
-        """Commits of all proxies as they are confirmed, for ever.
+        """Yield the commits of all proxies as they are confirmed, forever.
 
-        None says that announcements may have been missed (first of all on connecting): forget what they told.
+        None means that announcements may have been missed, first of all after the connection: drop what is cached from
+        them.
         """

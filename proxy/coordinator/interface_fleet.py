@@ -8,43 +8,44 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True)
 class ListenersRecord:
-    """One range of ports of a live proxy, as clients are told of it."""
+    """One range of ports of a live proxy, as clients get it."""
 
     name: str
     rack: str
-    """Of the clients that it is there for."""
+    """Rack of the clients that it serves."""
     host: str
     bootstrap_port: int
     broker_port_start: int
     node_ids: str
-    """As the setting `broker_node_ids`."""
+    """Node IDs, in the form of the setting `broker_node_ids`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRecord:
-    """What a live proxy says of itself with each heartbeat."""
+    """The report of a live proxy about itself, in each heartbeat."""
 
     proxy_id: str
     rack: str
     listeners: tuple[ListenersRecord, ...]
     registry_version: int
-    """The newest that it obeys; -1 before the first load, or if the registry does not have the change that it obeys."""
+    """Newest version that it obeys; -1 before the first load, or if the registry does not have the change that it
+    obeys."""
     serving: bool = True
-    """Whether it takes new clients: not yet while it starts, no longer when it drains."""
+    """True if it accepts new clients: not while it starts, and not while it drains."""
     version: str = ""
-    """Of the release; empty where that says none."""
+    """Version of its release; empty if the release does not report it."""
     admin: str = ""
-    """Where its admin port is, as `host:port`, for the tools of who operates it; empty where it does not say."""
+    """Address of its admin port, as `host:port`, for the operator's tools; empty if it does not report one."""
     registry_mark: str = ""
     """Mark of the change that it obeys, in hex digits; empty if it has none."""
 
 
 class SeenProxy(NamedTuple):
-    """A live proxy as somebody sees it who is none."""
+    """A live proxy, as a program that is not a proxy sees it."""
 
     record: ProxyRecord
     lease_left_ms: int
-    """By the store's clock."""
+    """Milliseconds until the lease ends, by the store's clock."""
 
 
 class FleetStore(Protocol):
@@ -58,10 +59,10 @@ class FleetStore(Protocol):
         """
 
     async def look(self) -> tuple[SeenProxy, ...]:
-        """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
+        """Return all proxies whose lease runs, ordered by proxy ID; nothing is written."""
 
     async def leave(self, proxy_id: str) -> None:
         """End the lease at once."""
 
     async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
-        """Take or renew a lease on work that one proxy does for all; False where another one has it."""
+        """Take or renew a lease on work that one proxy does for all; False if another proxy has it."""

@@ -11,7 +11,8 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 NO_TOPIC_ID = bytes(16)
 """Topic ID of a name that is only reserved."""
 UNKNOWN_STATE = "unknown"
-"""State of a topic that a newer release has put into a state of its own: it is neither served nor taken for classic."""
+"""State of a topic that a newer release has put into a state of its own: it is neither served nor treated as
+classic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +21,19 @@ class DisklessTopic:
 
     name: str
     topic_id: bytes
-    """Zeros while the name is only reserved."""
+    """The topic's ID; zeros while the name is only reserved."""
     partitions: int
     state: str
-    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`; `unknown` where a newer release has put it
-    into a state that this one does not know."""
+    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`; `unknown` if a newer release has put it
+    into a state that this release does not know."""
     configs: dict[str, str] = field(default_factory=dict)
-    """The topic configs that govern data; the shadow topic does not have them."""
+    """Topic configs that apply to data; the shadow topic does not have them."""
     owner: str = ""
-    """The proxy that reserved the name, as its record in the fleet is named."""
+    """Proxy that reserved the name, by the name of its record in the fleet."""
 
 
 NO_MARK = bytes(8)
-"""Mark of a change whose mark nobody knows."""
+"""Mark of a change whose mark is unknown."""
 
 
 class RegistryChange(NamedTuple):
@@ -59,7 +60,8 @@ class RegistrySnapshot:
     mark: bytes = field(default=NO_MARK, compare=False)
     """Mark of the change that led to this version."""
     why_fenced: str = ""
-    """Why nobody may change the registry: it has lost changes. Empty if it has not, or an operator accepted that."""
+    """Reason why no proxy may change the registry: it has lost changes. Empty if it has not, or if an operator accepted
+    that."""
 
     @property
     def change(self) -> RegistryChange:
@@ -76,7 +78,7 @@ class TopicNotReserved(CoordinatorUnavailable):
 
 
 class RegistryChanged(Exception):
-    """The registry is not at the version any more that a change was made from, or the topic is not live: look again."""
+    """The registry has changed since it was read, or the topic is not live: read it again."""
 
 
 class TopicRegistry(Protocol):
@@ -95,7 +97,7 @@ class TopicRegistry(Protocol):
         """Return the newest change, and read nothing else."""
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
-        """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
+        """Reserve the name before its shadow topic exists; return the version to wait for. Raises TopicReserved."""
 
     async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
         """Make the topic usable, as its shadow exists under this ID and its logs exist; return the version with that.

@@ -10,46 +10,48 @@ if TYPE_CHECKING:
     from proxy.coordinator.interface import Row, SegmentUse
 
 MAX_ROWS_PER_SWAP = 500
-"""A swap can't be cut, and the store serves nobody else meanwhile."""
+"""Maximum number of old rows in a swap. A swap can't be split, and the store serves no other call meanwhile."""
 
 
 class Swap(NamedTuple):
-    """One row in the place of neighbours in a partition's index: what a merge or a compaction has written anew."""
+    """One new row in the place of neighbouring rows in a partition's index, after a merge or a compaction rewrote their
+    records."""
 
     topic_id: bytes
     partition: int
     old: tuple[Row, ...]
-    """As `find` told them, one behind the other in the index, at most MAX_ROWS_PER_SWAP."""
+    """Rows as `find` returned them, neighbours in the index, at most MAX_ROWS_PER_SWAP."""
     new: Row | None
-    """What takes their place, within their offsets and not newer than they are; None where nothing is left of them. One
-    that ends before the log start is not kept."""
+    """Row that takes their place, within their offsets and not newer than they are; None if no record is left. A row
+    that ends before the log start is dropped."""
 
 
 class SwapAnswer(IntEnum):
-    """What became of a swap."""
+    """The outcome of a swap."""
 
     REPLACED = 0
-    """Now, or by an earlier try."""
+    """Replaced, now or by an earlier try."""
     CHANGED = 1
-    """The old rows are not there any more, not all of them, or not as they were: nothing was done."""
+    """Some old rows are missing or have changed: nothing was done."""
     GONE = 2
-    """The log does not live."""
+    """The log does not exist."""
     REFUSED = 3
     """The new row's segment is tombstoned: its object is about to be deleted."""
     LATE = 4
-    """It came after `not_after_ms`: nothing was done now, though by an earlier try it may have been."""
+    """It came after `not_after_ms`: nothing was done now, but an earlier try may have replaced the rows."""
 
 
 class IndexedRow(NamedTuple):
-    """A row and what the index keeps beside it."""
+    """A row, and the figure that the index keeps with it."""
 
     row: Row
     running_maximum_ms: int
-    """The highest maximum timestamp of it and of what was ever before it, or higher; it never falls along the index."""
+    """Highest maximum timestamp of the row and of all rows that were ever before it, or higher; it never falls along
+    the index."""
 
 
 class LogState(NamedTuple):
-    """What the coordinator keeps of a log, beside its index."""
+    """The figures that the coordinator keeps of a log, in addition to its index."""
 
     log_start_offset: int
     high_watermark: int
@@ -57,17 +59,17 @@ class LogState(NamedTuple):
     size_bytes: int
     rows: int
     max_timestamp_ms: int
-    """The highest that a record ever had, also of those that are deleted."""
+    """Highest timestamp that a record ever had, deleted records included."""
 
 
 class IndexPage(NamedTuple):
-    """Some of an index, with everything that is in it: also below the log start and beyond the high watermark."""
+    """Part of an index, with everything in it: also rows below the log start and above the high watermark."""
 
     log: LogState | None
-    """None where the log does not live; rows may be left of it all the same, until its deletion ends."""
+    """None if the log does not exist; some of its rows may still be there until its deletion ends."""
     rows: tuple[IndexedRow, ...]
     next_offset: int
-    """Where the next page begins; -1 at the end."""
+    """First offset of the next page; -1 at the end."""
 
 
 class RewritingCoordinator(Protocol):
@@ -76,13 +78,13 @@ class RewritingCoordinator(Protocol):
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
         """Replace old rows that are unchanged by new ones; answers in the order of `swaps`.
 
-        `not_after_ms`: by the store's clock (`store_time_ms`); later the swaps are LATE. 0 for no limit. A caller that
-        uploads an object and does not swap it soon must give one: in time an object that no row uses is deleted, and so
-        is its tombstone.
+        `not_after_ms` is by the store's clock (`store_time_ms`); later the swaps are LATE. 0 for no limit. A caller
+        that uploads an object and does not swap it soon must give a limit: an object that no row uses is deleted after
+        some time, and then its tombstone.
 
-        Each swap is atomic; those of one partition are done in their order. A repeated swap has the answer of the first
-        time as long as its new row is there and it is not late. Readers are not notified: they find out when an old
-        segment is deleted. If this raises, none, some or all of the swaps may have been done; all may be repeated.
+        Each swap is atomic. Swaps of one partition are done in their order. A repeated swap gets the first answer again
+        as long as its new row exists and it is not late. Readers are not notified: they find out when an old segment is
+        deleted. If this raises, none, some or all of the swaps may have been done; all may be repeated.
 
         Raises ShardFenced; and ValueError, with nothing done, if the old rows are none, too many or not in order,
         or if the new row is not within their offsets, newer than they are, or of another kind than a merge makes.

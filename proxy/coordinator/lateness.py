@@ -1,4 +1,5 @@
-"""Until when an object may be given rows, by the store's clock: later it may have been deleted, and forgotten."""
+"""The time, by the store's clock, until which an object may get rows. Later it may be deleted, and its tombstone
+too."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from proxy.coordinator.interface import Coordinator
 
 
 def no_later(not_after_ms: int, coordinator: Coordinator, within_ms: int) -> int:
-    """`not_after_ms` of `Coordinator.commit` and `replace`, brought forward to `within_ms` from now; 0 is no limit.
+    """Return `not_after_ms` for `Coordinator.commit` and `replace`, but at most `within_ms` from now; 0 is no limit.
 
-    As it is where nobody knows the store's time yet.
+    Returns `not_after_ms` unchanged if the store's time is not known yet.
     """
     now_ms = coordinator.store_time_ms() if within_ms else None
     if now_ms is None:

@@ -1,4 +1,4 @@
-"""One proxy of the fleet at a time does what all could do: the holder of the lease of that name.
+"""A lease on work that only one proxy of the fleet may do at a time.
 
 A task of its own renews the lease, however long the work takes. Work that runs when the lease is lost is cancelled:
 another proxy may do the same work by then.
@@ -14,9 +14,9 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import FleetStore
 
 LEASE_MS = 5_000
-"""A lease that nobody renews goes to the next one after so long."""
+"""Time after which a lease that is not renewed goes to the next proxy."""
 RENEW_S = 1.0
-"""Between two renewals while work is done."""
+"""Time between two renewals while work is done."""
 
 
 class LeaseLost(Exception):
@@ -38,15 +38,16 @@ class Lease:
         self._lost.set()
         self._expiry: asyncio.TimerHandle | None = None
         self._until_ms = 0
-        """Time by a clock that goes on while the machine is suspended."""
+        """End of the lease, by a clock that goes on while the machine is suspended."""
 
     @property
     def held(self) -> bool:
-        """Whether this proxy holds the lease, as far as it knows."""
+        """True if this proxy holds the lease, as far as it knows."""
         return not self._lost.is_set() and running_ms() < self._until_ms
 
     async def renew(self) -> None:
-        """Take or renew the lease once. While the store is away, it runs until it ends: the fleet logs that."""
+        """Take or renew the lease once. While the store does not answer, the lease runs until its end: the fleet logs
+        that."""
         loop = asyncio.get_running_loop()
         began_s, began_ms = loop.time(), running_ms()
         try:
@@ -67,7 +68,7 @@ class Lease:
         self._lost.clear()
 
     async def work(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do work as long as the lease is held. Raises LeaseLost, and whatever the work raises."""
+        """Do work as long as the lease is held. Raises LeaseLost, and the errors of the work."""
         if not self.held:
             raise LeaseLost(self._why_lost())
         doing = asyncio.ensure_future(work())

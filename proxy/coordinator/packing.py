@@ -1,6 +1,6 @@
-"""The bytes that scripts get and give: as one string each, which costs a fifth of separate arguments or replies.
+"""The bytes of the scripts' arguments and replies. One string costs a fifth of separate arguments or replies.
 
-The layouts are those on top of each script in `lua/`. Numbers are big-endian.
+The top of each script in `lua/` has the layouts. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from proxy.coordinator.packing_state import REPLY_HEADER_BYTES
 from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_partition_key
 
 MAX_EXACT = 2**53 - 1
-"""The largest number that the store's scripts can tell from its neighbours."""
+"""The largest number that the store's scripts can distinguish from its neighbours."""
 
 LAST_SEQUENCE = 2**31 - 1
-"""Of a producer; 0 comes after it."""
+"""Last sequence of a producer; 0 comes after it."""
 
 _COMMIT_SETTINGS = Struct(">IQ16sQ")
 _FIND_LIMITS = Struct(">II")
@@ -51,7 +51,7 @@ _LOG_ANSWER = Struct(">hqqI")
 _ROW = Struct(">q8xBq16sIIqq8x")
 """Last offset, format with flags, base offset, segment, position, length, maximum timestamp, append time."""
 ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE = 0x10, 0x20
-"""In a row's first byte, beside its format."""
+"""Flags in a row's first byte, next to its format."""
 _DUPLICATE, _EARLY = 1, 2
 _LIST = Struct(">20sqq")
 _OFFSET_ANSWER = Struct(">hqqq")
@@ -77,25 +77,25 @@ _NO_RETENTION = -1
 def pack_commit_settings(
     batches_remembered: int, producer_id_expiration_ms: int, segment: bytes, max_index_bytes: int
 ) -> bytes:
-    """The third argument of `commit.lua`."""
+    """Return the third argument of `commit.lua`."""
     expiration_ms = min(producer_id_expiration_ms, MAX_EXACT)
     return _COMMIT_SETTINGS.pack(batches_remembered, expiration_ms, segment, max_index_bytes)
 
 
 def pack_find_limits(max_rows: int, max_rows_in_all: int) -> bytes:
-    """The third argument of `find.lua`."""
+    """Return the third argument of `find.lua`."""
     return _FIND_LIMITS.pack(max_rows, max_rows_in_all)
 
 
 def pack_delete_limits(max_rows: int, *, goes_on: bool) -> bytes:
-    """The third argument of `delete_logs.lua`."""
+    """Return the third argument of `delete_logs.lua`."""
     return _DELETE_LIMITS.pack(max_rows, goes_on)
 
 
 def pack_run(run: PartitionRun) -> bytes:
-    """One partition run for `commit.lua`. Timestamps beyond ±2^53 ms are cut to that.
+    """Return one partition run for `commit.lua`. Timestamps beyond ±2^53 ms are cut to that.
 
-    Raises ValueError where a number is out of the range that a checked batch can have.
+    Raises ValueError if a number is out of the range that a checked batch can have.
     """
     key = partition_key(run.topic_id, run.partition)
     parts = [pack_checked(_RUN, key, run.position, len(run.batches), run.log_append_time)]
@@ -118,7 +118,7 @@ def pack_run(run: PartitionRun) -> bytes:
 
 
 def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[RunAnswer]:
-    """The reply of `commit.lua` to `runs`."""
+    """Yield the answers in the reply of `commit.lua` to `runs`."""
     at = REPLY_HEADER_BYTES
     for run in runs:
         error_code, log_start_offset, high_watermark = _RUN_ANSWER.unpack_from(reply, at)
@@ -135,13 +135,13 @@ def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[R
 
 
 def pack_find(request: FindRequest) -> bytes:
-    """One request for `find.lua`."""
+    """Return one request for `find.lua`."""
     key = partition_key(request.topic_id, request.partition)
     return pack_checked(_FIND, key, exact(request.offset), exact(request.max_bytes))
 
 
 def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
-    """The reply of `find.lua`."""
+    """Yield the answers in the reply of `find.lua`."""
     at = REPLY_HEADER_BYTES
     while at < len(reply):
         error_code, log_start_offset, high_watermark, row_count = _LOG_ANSWER.unpack_from(reply, at)
@@ -151,88 +151,89 @@ def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
 
 
 def pack_list(request: ListRequest) -> bytes:
-    """One request for `list_offsets.lua`."""
+    """Return one request for `list_offsets.lua`."""
     key = partition_key(request.topic_id, request.partition)
     return pack_checked(_LIST, key, exact(request.timestamp_ms), exact(request.from_offset))
 
 
 def unpack_offset_answers(reply: bytes) -> Iterator[tuple[OffsetAnswer, int]]:
-    """The reply of `list_offsets.lua`: and the offset from which to ask again, -1 where this is all."""
+    """Yield the answers in the reply of `list_offsets.lua`, each with the offset to continue from; -1 at the end."""
     for error_code, offset, timestamp_ms, again_from in _OFFSET_ANSWER.iter_unpack(reply[REPLY_HEADER_BYTES:]):
         yield OffsetAnswer(error_code, offset, timestamp_ms), again_from
 
 
 def pack_delete(request: DeleteRequest) -> bytes:
-    """One request for `trim.lua`. An offset below -1 is none that a log can have: -3 is."""
+    """Return one request for `trim.lua`. An offset below -1, which no log can have, becomes -3."""
     key = partition_key(request.topic_id, request.partition)
     before = request.before_offset if request.before_offset >= -1 else _NO_OFFSET - 1
     return pack_checked(_TRIM, key, exact(before), _NO_RETENTION, _NO_RETENTION, 0)
 
 
 def pack_retain(request: RetainRequest) -> bytes:
-    """One request for `trim.lua`."""
+    """Return one request for `trim.lua`."""
     key = partition_key(request.topic_id, request.partition)
     retention_ms, retention_bytes = exact(request.retention_ms), exact(request.retention_bytes)
     return pack_checked(_TRIM, key, _NO_OFFSET, retention_ms, retention_bytes, request.by_append_time)
 
 
 def pack_trim_limits(max_rows: int) -> bytes:
-    """The third argument of `trim.lua`."""
+    """Return the third argument of `trim.lua`."""
     return _TRIM_LIMITS.pack(max_rows)
 
 
 def unpack_log_starts(reply: bytes) -> Iterator[tuple[LogStart, bool]]:
-    """The reply of `trim.lua`: and whether there is more to free."""
+    """Yield the log starts in the reply of `trim.lua`, each with whether there is more to free."""
     for error_code, log_start_offset, more in _LOG_START.iter_unpack(reply[REPLY_HEADER_BYTES:]):
         yield LogStart(error_code, log_start_offset), bool(more)
 
 
 def pack_age(older_than_ms: int, limit: int) -> bytes:
-    """The third argument of `garbage.lua`."""
+    """Return the third argument of `garbage.lua`."""
     return _AGE.pack(older_than_ms, limit)
 
 
 def unpack_segments(reply: bytes) -> list[bytes]:
-    """The reply of `garbage.lua`."""
+    """Return the answer in the reply of `garbage.lua`."""
     body = reply[REPLY_HEADER_BYTES:]
     return [body[at : at + 16] for at in range(0, len(body), 16)]
 
 
 def unpack_segment_use(reply: bytes) -> Iterator[SegmentUse]:
-    """The reply of `segment_use.lua`."""
+    """Yield the answers in the reply of `segment_use.lua`."""
     return map(SegmentUse._make, _SEGMENT_USE.iter_unpack(reply[REPLY_HEADER_BYTES:]))
 
 
 def unpack_flags(reply: bytes) -> list[bool]:
-    """The reply of `tombstone.lua`."""
+    """Return the answer in the reply of `tombstone.lua`."""
     return [bool(flag) for flag in reply[REPLY_HEADER_BYTES:]]
 
 
 def pack_packing_limits(max_rows: int, older_than_ms: int, fewest_rows: int, most_rows: int) -> bytes:
-    """The third argument of `pack.lua`. Raises ValueError where a call could not fill one pack."""
+    """Return the third argument of `pack.lua`. Raises ValueError if a call could not fill one pack."""
     if not 1 < fewest_rows <= most_rows <= max_rows:
         raise ValueError(f"packs of {fewest_rows} to {most_rows} rows can't be made of {max_rows} rows a call")
     return _PACKING_LIMITS.pack(max_rows, older_than_ms, fewest_rows, most_rows)
 
 
 def unpack_index_size(reply: bytes) -> IndexSize:
-    """The reply of `index_size.lua`."""
+    """Return the answer in the reply of `index_size.lua`."""
     return IndexSize._make(_INDEX_SIZE.unpack_from(reply, REPLY_HEADER_BYTES))
 
 
 def unpack_descriptions(reply: bytes) -> Iterator[LogDescription | None]:
-    """The reply of `describe.lua`."""
+    """Yield the answers in the reply of `describe.lua`."""
     for lives, start, high_watermark, end, size, rows in _DESCRIPTION.iter_unpack(reply[REPLY_HEADER_BYTES:]):
         yield LogDescription(start, high_watermark, end, size, rows) if lives else None
 
 
 def pack_producers_limits(most: int, producer_id_expiration_ms: int, from_place: bytes) -> bytes:
-    """The third argument of `producers.lua`."""
+    """Return the third argument of `producers.lua`."""
     return _PRODUCERS_LIMITS.pack(most, min(producer_id_expiration_ms, MAX_EXACT)) + from_place
 
 
 def unpack_producers(reply: bytes) -> tuple[bool, bytes, list[ProducerDescription]]:
-    """The reply of `producers.lua`: whether the log lives, where to go on, and producers."""
+    """Return what the reply of `producers.lua` has: whether the log exists, the place to continue from, and
+    producers."""
     lives, length = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + 2]
     at = REPLY_HEADER_BYTES + 2 + length
     found = [
@@ -248,17 +249,17 @@ def pack_forget(key: bytes, from_id: int) -> bytes:
 
 
 def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
-    """The third argument of `forget_producers.lua`."""
+    """Return the third argument of `forget_producers.lua`."""
     return _PRODUCERS_LIMITS.pack(most, min(producer_id_expiration_ms, MAX_EXACT))
 
 
 def unpack_forgotten(reply: bytes) -> Iterator[tuple[bool, int, int]]:
-    """The reply of `forget_producers.lua`: whether there is more, the ID to go on with, how many were forgotten."""
+    """Yield whether there is more, the ID to continue with, and the number of forgotten producers, for each log."""
     return _FORGOTTEN.iter_unpack(reply[REPLY_HEADER_BYTES:])
 
 
 def unpack_partition_keys(reply: bytes) -> list[bytes]:
-    """The reply of `create_logs.lua` and `delete_logs.lua`."""
+    """Return the answer in the reply of `create_logs.lua` and `delete_logs.lua`."""
     body = reply[REPLY_HEADER_BYTES:]
     return [body[at : at + PARTITION_BYTES] for at in range(0, len(body), PARTITION_BYTES)]
 
@@ -274,7 +275,7 @@ def unpack_announcements(message: bytes) -> Iterator[Announcement]:
 
 
 def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
-    """Strings that have their length in four bytes before them, to the end of `packed`."""
+    """Yield the strings in `packed`, each with its length in the four bytes before it."""
     while at < len(packed):
         end = at + 4 + int.from_bytes(packed[at : at + 4], "big")
         yield packed[at + 4 : end]
@@ -282,7 +283,7 @@ def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
 
 
 def row_of(flags: int, base_offset: int, last_offset: int, fields: Iterable[Any]) -> Row:
-    """Return a row of its fields as the store packs them: those of `Row` from the segment on are `fields`."""
+    """Return a row from its fields as the store packs them; `fields` has those of `Row` from the segment on."""
     stamped, in_place = flags & ROW_IS_LOG_APPEND_TIME != 0, flags & ROW_HAS_OFFSETS_IN_PLACE != 0
     return tuple.__new__(Row, (base_offset, last_offset, *fields, stamped, in_place))
 
@@ -295,13 +296,13 @@ def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], i
 
 
 def exact(number: int) -> int:
-    """The nearest number that scripts can tell from its neighbours."""
+    """Return the nearest number that scripts can distinguish from its neighbours."""
     return max(-MAX_EXACT, min(number, MAX_EXACT))
 
 
 def pack_checked(layout: Struct, *values: bytes | int) -> bytes:
-    """Raises ValueError where a number is out of the layout's range."""
+    """Return the packed values. Raises ValueError if a number is out of the layout's range."""
     try:
         return layout.pack(*values)
     except StructError as error:
-        raise ValueError(f"{values} can't be told to the coordinator: {error}") from error
+        raise ValueError(f"{values} can't be packed for the coordinator: {error}") from error

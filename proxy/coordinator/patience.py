@@ -1,4 +1,4 @@
-"""Calls of the coordinator that may be repeated are, where the store does not answer for a moment."""
+"""Retries of coordinator calls that may be repeated, for moments in which the store does not answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 _TRIES = 7
 _FIRST_PAUSE_S = 0.05
-"""Each pause is twice the one before, but for what is left of the time."""
+"""First pause. Each pause is twice the previous one, limited by the time that is left."""
 
 
 async def patiently(
@@ -23,7 +23,7 @@ async def patiently(
     first_pause_s: float = _FIRST_PAUSE_S,
     within_s: float = inf,
 ) -> Answer:
-    """The answer of a call that may be repeated; it is, up to `tries` in all, as long as `within_s` is not over.
+    """Return the answer of a call that may be repeated, after at most `tries` tries within `within_s`.
 
     Raises ShardFenced at once, and CoordinatorUnavailable after the last try.
     """

@@ -1,4 +1,5 @@
-"""The coordinator on a Redis-compatible store. What is decided is decided in `lua/`; here calls are cut and merged."""
+"""The coordinator on a Redis-compatible store. Scripts in `lua/` make all decisions; this module splits and merges
+calls."""
 
 from __future__ import annotations
 
@@ -45,10 +46,10 @@ MAX_ROWS_PER_PACK_CALL = 256
 FEWEST_ROWS_PER_PACK = 32
 MOST_ROWS_PER_PACK = 64
 _RUN_WEIGHT = 4
-"""A partition run costs the store as much as so many further batches in one."""
+"""Cost of a partition run for the store, in batches."""
 MAX_PRODUCERS_PER_CALL = 500
 _BEGINNING = b"0"
-"""Of a scan, and what a scan answers at its end."""
+"""Position of a scan's beginning, which a scan also returns at its end."""
 
 
 class RedisCoordinator:
@@ -56,8 +57,9 @@ class RedisCoordinator:
 
     The interface documents its methods; a docstring here only adds what is special to this store.
 
-    `producer_id_expiration_ms` counts from a producer's last append to the partition, by the store's clock (brokers
-    count from the timestamp in it, which is the producer's). `producer_batches_remembered`: per producer and partition.
+    `producer_id_expiration_ms` counts from a producer's last append to the partition, by the store's clock. Brokers
+    count from the timestamp in that append, which the producer sets. `producer_batches_remembered` is per producer and
+    partition.
     """
 
     def __init__(
@@ -71,11 +73,11 @@ class RedisCoordinator:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
         self._long_lookups = asyncio.Lock()
-        """Held for one call of a lookup by time that needs many."""
+        """Held during one call of a lookup by time that needs many calls."""
 
     @property
     def fence(self) -> Fence:
-        """What is known of each shard, and which are fenced."""
+        """Return the known state of each shard, and the fenced shards."""
         return self._calls.fence
 
     def store_time_ms(self) -> int | None:
@@ -83,12 +85,12 @@ class RedisCoordinator:
 
     @property
     def bytes_sent(self) -> int:
-        """Payload of script calls so far."""
+        """Return the payload bytes of script calls so far."""
         return self._calls.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Payload of their replies, and of announcements."""
+        """Return the payload bytes of replies and announcements so far."""
         return self._calls.bytes_received
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
@@ -98,7 +100,7 @@ class RedisCoordinator:
             await self._delete(keys, goes_on=True)
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        """Delete a bounded number of rows per call. A deletion that was broken off is ended by another."""
+        """Delete a bounded number of rows per call. Another call completes a deletion that was interrupted."""
         await self._delete([partition_key(topic_id, partition) for partition in partitions], goes_on=False)
 
     async def _delete(self, keys: list[bytes], *, goes_on: bool) -> None:
@@ -110,17 +112,18 @@ class RedisCoordinator:
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
-        Each shard answers for itself. The runs of a shard that failed have REQUEST_TIMED_OUT: nobody knows whether they
-        took effect. If no shard answers, this raises, and nobody knows of any run. A retry, with the same runs or with
-        fewer, gets the answers of those that have taken effect (for an hour).
+        Each shard answers for itself. The runs of a failed shard have REQUEST_TIMED_OUT: it is unknown whether they
+        took effect. If no shard answers, this raises, and the outcome of all runs is unknown. A retry, with the same
+        runs or with fewer, gets the answers of the runs that took effect (for an hour).
 
-        `not_after_ms`: by the store's clock (`store_time_ms`); later the runs are refused, as are those of a fenced
-        shard, with KAFKA_STORAGE_ERROR. 0 for no limit.
+        `not_after_ms` is by the store's clock (`store_time_ms`); later the runs are rejected with KAFKA_STORAGE_ERROR,
+        as runs of a fenced shard are. 0 for no limit.
 
         The producer rules are those of Kafka 4.x (`ProducerAppendInfo`, `ProducerStateEntry`) with KAFKA-15591: a
-        producer of which a log knows nothing may start at any sequence, but at 0 in a log that never held a record.
+        producer that is unknown to a log may start at any sequence, except that it starts at 0 in a log that never had
+        a record.
 
-        Raises ValueError where two runs are of one partition, or a number is out of a checked batch's range.
+        Raises ValueError if two runs are of one partition, or if a number is out of a checked batch's range.
         """
         keys = [partition_key(run.topic_id, run.partition) for run in runs]
         if len(segment) != 16 or len(set(keys)) != len(keys):
@@ -140,13 +143,13 @@ class RedisCoordinator:
         if failures and len(failures) == len(replies):
             raise failures[0]
         for reason in dict.fromkeys(map(str, failures)):
-            log.warning("commit_failed_in_part", reason=reason, remedy="none: it is tried again; see the reason")
+            log.warning("commit_failed_in_part", reason=reason, remedy="none; the commit is retried, see the reason")
         return merge(runs, replies, packing.unpack_run_answers, _refused_run, _failed_run)
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
-        """Return at most MAX_ROWS_PER_FIND rows of a partition, and fewer of each if many partitions have many.
+        """Return at most MAX_ROWS_PER_FIND rows of a partition, and fewer of each if many partitions have many rows.
 
-        A caller that needs more calls again, from the offset after the last row.
+        A caller that needs more rows calls again, from the offset after the last row.
         """
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
         limits = packing.pack_find_limits(MAX_ROWS_PER_FIND, MAX_ROWS_PER_FIND_CALL)
@@ -161,8 +164,8 @@ class RedisCoordinator:
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         """Look at rows one by one, some per call, if a row with a later time was trimmed.
 
-        All such lookups take turns, and rest as long as they work, so that the store serves others meanwhile. A request
-        may name many partitions, or one of them many times: each has turns of its own.
+        All such lookups take turns, and pause as long as they work, so that the store serves other calls meanwhile. A
+        request may name many partitions, or the same partition many times: each entry has turns of its own.
         """
         left = dict(enumerate(requests))
         answers: dict[int, OffsetAnswer] = {}
@@ -172,12 +175,12 @@ class RedisCoordinator:
                 asked = dict([next(iter(left.items()))])
                 async with self._long_lookups:
                     began_s = asyncio.get_running_loop().time()
-                    told = await self._list(asked)
+                    found = await self._list(asked)
                     await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
             else:
-                told = await self._list(asked)
+                found = await self._list(asked)
             left = {item: request for item, request in left.items() if item not in asked}
-            for (item, request), (answer, again_from) in zip(asked.items(), told, strict=True):
+            for (item, request), (answer, again_from) in zip(asked.items(), found, strict=True):
                 known = answers.get(item)
                 if known is None or answer.error_code or _is_later(answer, known):
                     answers[item] = answer
@@ -211,18 +214,19 @@ class RedisCoordinator:
         answers: dict[int, LogStart] = {}
         left = list(range(len(keys)))
         while left:
-            told = merge(
+            found = merge(
                 left,
                 await self._calls.run("trim", [keys[item] for item in left], [packed[item] for item in left], limits),
                 lambda reply, _: packing.unpack_log_starts(reply),
                 lambda _: (LogStart(KAFKA_STORAGE_ERROR, -1), False),
             )
-            answers.update({item: answer for item, (answer, _) in zip(left, told, strict=True)})
-            left = [item for item, (_, more) in zip(left, told, strict=True) if more]
+            answers.update({item: answer for item, (answer, _) in zip(left, found, strict=True)})
+            left = [item for item, (_, more) in zip(left, found, strict=True) if more]
             for item in left:
                 request = requests[item]
                 if isinstance(request, DeleteRequest):
-                    # The high watermark is that of the first call: what is appended meanwhile is not to be deleted.
+                    # The high watermark of the first call counts: records that are appended meanwhile must not be
+                    # deleted.
                     packed[item] = packing.pack_delete(request._replace(before_offset=answers[item].log_start_offset))
         return [answers[item] for item in range(len(keys))]
 
@@ -254,14 +258,14 @@ class RedisCoordinator:
         for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
             some = segments[start : start + MAX_SEGMENTS_PER_CALL]
             replies = await self._run_everywhere("tombstone", b"".join(some))
-            told = list(zip(*map(packing.unpack_flags, replies), strict=True))
-            used = [segment for segment, flags in zip(some, told, strict=True) if not all(flags)]
+            unused_in = list(zip(*map(packing.unpack_flags, replies), strict=True))
+            used = [segment for segment, flags in zip(some, unused_in, strict=True) if not all(flags)]
             await self.release(used)
-            unused += [segment for segment, flags in zip(some, told, strict=True) if all(flags)]
+            unused += [segment for segment, flags in zip(some, unused_in, strict=True) if all(flags)]
         return unused
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Return the segments that every shard has tombstoned. Half-done ones are tombstoned, or released, again."""
+        """Return the segments that every shard has tombstoned. Others are tombstoned or released again."""
         age = packing.pack_age(older_than_ms, limit)
         replies = await self._run_everywhere("garbage", b"tombstones", age)
         found = [set(packing.unpack_segments(reply)) for reply in replies]
@@ -301,12 +305,12 @@ class RedisCoordinator:
         forgotten = 0
         for left in by_shard.values():
             while left:
-                # One call at a time: those of a pipeline run one after another before anybody else is served.
+                # One call at a time: the store runs all calls of a pipeline before it serves another client.
                 keys = list(islice(left, MAX_ITEMS_PER_CALL))
                 packed = [packing.pack_forget(key, left[key]) for key in keys]
                 replies = await self._run("forget_producers", keys, packed, limits)
-                told = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
-                for key, (more, next_id, count) in zip(keys, told, strict=True):
+                progress = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
+                for key, (more, next_id, count) in zip(keys, progress, strict=True):
                     forgotten += count
                     if more:
                         left[key] = next_id
@@ -344,11 +348,11 @@ class RedisCoordinator:
                     yield announcement
 
     async def _run(self, name: str, keys: Sequence[bytes], packed: Sequence[bytes], *arguments: bytes) -> list[Reply]:
-        """As `ShardCalls.run`. Raises ShardFenced where a shard is that one of `keys` is on."""
+        """See `ShardCalls.run`. Raises ShardFenced if a shard of `keys` is fenced."""
         return self._calls.certain(name, keys, await self._calls.run(name, keys, packed, *arguments))
 
     async def _run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
-        """As `ShardCalls.run_everywhere`."""
+        """See `ShardCalls.run_everywhere`."""
         return await self._calls.run_everywhere(name, *arguments)
 
 
@@ -357,7 +361,7 @@ def _refused_run(run: PartitionRun) -> RunAnswer:
 
 
 def _is_later(answer: OffsetAnswer, known: OffsetAnswer) -> bool:
-    """Whether it tells of a later timestamp, or of one at all."""
+    """True if the answer has a later timestamp, or is the first one with a timestamp."""
     return answer.offset >= 0 and (known.offset < 0 or answer.timestamp_ms > known.timestamp_ms)
 
 

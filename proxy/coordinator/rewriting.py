@@ -18,7 +18,7 @@ from proxy.coordinator.shards import partition_key, shard_of
 MAX_ROWS_PER_PAGE = 500
 MAX_SEGMENTS_PER_SCAN = 500
 _SWAP_WEIGHT = 4
-"""A swap costs the store as much as so many further rows in one."""
+"""Cost of a swap for the store, in rows."""
 
 
 class IndexRewriting:
@@ -34,23 +34,24 @@ class IndexRewriting:
         answers: dict[int, SwapAnswer] = {}
         left = list(range(len(swaps)))
         while left:
-            # One call for each shard at a time: two that are under way may be done in another order, as one is put off.
+            # One call for each shard at a time: the store may run two concurrent calls in another order, as one may be
+            # put off.
             now, left = self._cut(swaps, left)
             keys = [partition_key(swaps[place].topic_id, swaps[place].partition) for place in now]
             packed = [packing_rewriting.pack_swap(swaps[place]) for place in now]
             replies = await self._calls.run("replace", keys, packed, not_after_ms=not_after_ms)
             self._calls.certain("replace", keys, [reply for reply in replies if reply.refused is not Refused.LATE])
-            told = merge(
+            outcomes = merge(
                 now,
                 replies,
                 lambda reply, _: packing_rewriting.unpack_swap_answers(reply),
                 lambda _: SwapAnswer.LATE,
             )
-            answers.update(zip(now, told, strict=True))
+            answers.update(zip(now, outcomes, strict=True))
         return [answers[place] for place in range(len(swaps))]
 
     def _cut(self, swaps: Sequence[Swap], places: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Those of the swaps that one call for each shard may do, the first ones of it; and the others."""
+        """Return the first swaps of each shard, as many as one call for the shard may do; and the other swaps."""
         now: list[int] = []
         later: list[int] = []
         counts: dict[int, int] = {}
@@ -107,10 +108,10 @@ class IndexRewriting:
 
 
 def _check(swap: Swap) -> None:
-    """Raises ValueError for what would spoil an index."""
+    """Raise ValueError for a swap that would corrupt an index."""
     old, new = swap.old, swap.new
     if not 1 <= len(old) <= MAX_ROWS_PER_SWAP:
-        raise ValueError(f"a swap is of 1 to {MAX_ROWS_PER_SWAP} rows, not of {len(old)}")
+        raise ValueError(f"a swap has 1 to {MAX_ROWS_PER_SWAP} old rows, not {len(old)}")
     if any(row.last_offset >= following.base_offset for row, following in pairwise(old)):
         raise ValueError("the old rows of a swap must ascend")
     if new is None:

@@ -1,4 +1,4 @@
-"""What the guard asks of the shards: whether the store still has what is known of it, and to go on after a loss."""
+"""The guard's calls to the shards: compare the store with its known state, and continue after an accepted loss."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ class ShardStates:
         self._calls = calls
         self._settings = settings
         self._store_ahead_ms: int | None = None
-        """Difference to `running_ms`."""
+        """Milliseconds that the store's clock is ahead of `running_ms`; None before the first answer."""
 
     def refuse_writes(self, why: str | None) -> None:
-        """Reject every write as long as the store can't be trusted with it; None ends that."""
+        """Reject every write as long as the store can't be trusted with writes; None ends that."""
         self._calls.unfit = why
 
     def refuse_all(self, why: str | None) -> None:
-        """Reject reads, too, as long as the store's records are not ours, or are not understood; None ends that."""
+        """Reject reads too, as long as the store has another deployment's data, or an unknown layout; None ends
+        that."""
         self._calls.closed = why
 
     @property
     def command_rejected(self) -> bool:
-        """Whether the store has rejected a command of a script since `commands_tried`."""
+        """True if the store has rejected a command of a script since `commands_tried`."""
         return self._calls.command_rejected
 
     def commands_tried(self) -> None:

@@ -1,4 +1,4 @@
-"""Which shard a partition belongs to, and how the store's keys are named."""
+"""The shard of each partition, and the names of the store's keys."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from struct import Struct
 _PARTITION = Struct(">16sI")
 PARTITION_BYTES = _PARTITION.size
 NEIGHBOURS = 16
-"""Partitions of a topic that share a shard. It is fixed for the life of the data."""
+"""Number of neighbouring partitions of a topic that share a shard. It is fixed for the life of the data."""
 
 REGISTRY_PREFIX = "diskless:{registry}:"
 FLEET_PREFIX = "diskless:{fleet}:"
 REPLICATION_PREFIX = "diskless:{replication}:"
 STORE_KEY = "diskless:{registry}:store"
-"""A hash of what must stay as it was when the store was first used."""
+"""Key of a hash with the values that must stay as they were when the store was first used."""
 
 
 def partition_key(topic_id: bytes, partition: int) -> bytes:
-    """Topic ID and partition as the 20 bytes that stand for a log everywhere in the store.
+    """Return topic ID and partition as the 20 bytes that identify a log everywhere in the store.
 
-    Raises ValueError where the topic ID is not of 16 bytes or the partition is negative.
+    Raises ValueError if the topic ID does not have 16 bytes, or if the partition is negative.
     """
     if len(topic_id) != 16 or not 0 <= partition < 1 << 31:
-        raise ValueError(f"topic ID {topic_id.hex()} with partition {partition} names no log")
+        raise ValueError(f"topic ID {topic_id.hex()} with partition {partition} does not name a log")
     return _PARTITION.pack(topic_id, partition)
 
 
 def split_partition_key(key: bytes) -> tuple[bytes, int]:
-    """Topic ID and partition of such 20 bytes."""
+    """Return topic ID and partition from such 20 bytes."""
     topic_id, partition = _PARTITION.unpack(key)
     return topic_id, partition
 
@@ -44,10 +44,10 @@ def shard_of(key: bytes, shards: int) -> int:
 
 
 def shard_prefix(shard: int) -> str:
-    """The prefix of all keys of a shard; the part in braces is the hash tag of Redis Cluster."""
+    """Return the prefix of all keys of a shard; the part in braces is the hash tag of Redis Cluster."""
     return f"diskless:{{d{shard}}}:"
 
 
 def announcement_channel(shard: int) -> str:
-    """Where the shard's commits are announced."""
+    """Return the channel on which the shard's commits are announced."""
     return shard_prefix(shard) + "announcements"

@@ -1,7 +1,7 @@
--- Up to where logs have been compacted.
+-- The end of the compacted part of logs.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- Answers i64 for each: the first offset that was not yet, 0 where none was.
+-- Answers i64 for each: the first offset that is not compacted yet, 0 if none is.
 
 local request = ARGV[2]
 local parts = {}

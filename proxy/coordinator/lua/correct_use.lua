@@ -1,9 +1,9 @@
--- Set what this shard says of a segment's use, if that is what the caller has seen.
+-- Correct this shard's figures for a segment's use, if they are as the caller has seen them.
 --
--- ARGV[2]  segment (16 bytes), USE that is expected (zeros: none), USE that is right
--- Answers u8: 1 where it was so, and is right now.
+-- ARGV[2]  segment (16 bytes), expected USE (zeros: none), correct USE
+-- Answers u8: 1 if it was as expected, and is corrected now.
 --
--- What is in use is neither garbage nor tombstoned; what is not becomes garbage.
+-- A segment in use is neither garbage nor tombstoned; a segment that is not in use becomes garbage.
 
 local segment, expected, right = sub(ARGV[2], 1, 16), sub(ARGV[2], 17, 28), sub(ARGV[2], 29, 40)
 local key = prefix .. 'segments'
@@ -17,7 +17,7 @@ if expected == right then
 end
 local _, rows = parse(USE, right)
 begin_change()
--- Removals come first: the server allows them when memory is short, and then also the writes after them.
+-- Removals come first: a server without free memory allows removals, and then also the writes after them.
 if rows == 0 then
   call('HDEL', key, segment)
   note_change(0)

@@ -1,11 +1,11 @@
--- Let logs live, empty; those that live are left as they are.
+-- Create empty logs; logs that exist stay as they are.
 --
--- A topic that grows may have had these partitions before, in what was lost and given up (unfence.lua): theirs begin
--- behind the offsets that may have been given then.
+-- A growing topic may have had these partitions before, in writes that were lost and given up (unfence.lua). So the new logs
+-- begin after the offsets that may have been given then.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- ARGV[3]  1 where the topic had fewer, else 0
--- Answers the ones that were not made because a deletion of theirs has not ended; finish it and call again.
+-- ARGV[3]  1 if the topic had fewer partitions before, else 0
+-- Answers the logs that were not created because their deletion has not ended; finish it and call again.
 
 local LOWEST_TIMESTAMP = -9007199254740991
 

@@ -1,8 +1,9 @@
--- End logs, a bounded number of rows and producers per call. They are dead from the first call on, whatever happens to later ones.
+-- Delete logs, a bounded number of rows and producers per call. From the first call on the logs do not exist, even if later calls
+-- fail.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- ARGV[3]  u32: most rows and producers; u8: whether this call goes on with an earlier one (and so leaves alone what lives again)
--- Answers the ones that have rows or producers left; call again with those.
+-- ARGV[3]  u32: most rows and producers; u8: 1 if this call continues an earlier one (then it skips logs that exist again)
+-- Answers the logs that have rows or producers left; call again with those.
 
 local PAGE = 16
 local MOST_PRODUCERS = 1000
@@ -14,8 +15,8 @@ local budget, goes_on = parse('>I4B', ARGV[3])
 local left, bytes_freed, rows_freed = {}, {}, {}
 local removed, fewer_bytes, changed = 0, 0, false
 
--- Remove the first members of an index and count what they leave free; whether there were any. The last one may take more than
--- the budget.
+-- Remove the first members of an index, and count what they free; true if there were any. The last member may exceed the
+-- budget.
 local function free_page(partition)
   local page, last = members_from(partition, 0, nil, math.min(budget, PAGE)), nil
   for _, member in ipairs(page) do
@@ -49,7 +50,7 @@ end
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
   if goes_on == 0 or call('HEXISTS', logs_key, partition) == 0 then
-    -- Removals come first: the server allows them when memory is short, and then also the writes after them.
+    -- Removals come first: a server without free memory allows removals, and then also the writes after them.
     begin_change()
     local ended = call('HDEL', logs_key, partition)
     ended = ended + call('HDEL', prefix .. 'packed', partition)

@@ -1,7 +1,7 @@
 -- Figures of logs.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- Answers, per log: u8 whether it lives, i64 log start, i64 high watermark, i64 log end, i64 bytes, i64 rows.
+-- Answers, per log: u8 1 if it exists, i64 log start, i64 high watermark, i64 log end, i64 bytes, i64 rows.
 
 local request = ARGV[2]
 

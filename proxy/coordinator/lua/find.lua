@@ -1,9 +1,9 @@
--- Where to read.
+-- Rows to read.
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), i64 offset, i64 most bytes
--- ARGV[3]  u32: most rows per request; u32: most rows in all (each request gets its first row all the same)
--- Answers, per request: i16 error, i64 log start, i64 high watermark, u32 count, then `count` rows. None for an offset below the
--- high watermark: what is left of the log is a gap that unfence.lua made.
+-- ARGV[3]  u32: most rows per request; u32: most rows in all (each request gets at least its first row)
+-- Answers, per request: i16 error, i64 log start, i64 high watermark, u32 count, then `count` rows. No row for an offset
+-- below the high watermark means that the rest of the log is a gap that unfence.lua made.
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local OFFSET_OUT_OF_RANGE = 1
@@ -16,7 +16,7 @@ local function collect(partition, from, high_watermark, most_bytes)
   local rows, bytes, page = {}, 0, FIRST_PAGE
   local row_limit = math.min(most_rows, most_rows_in_all)
 
-  -- Whether there are enough.
+  -- True if there are enough rows.
   local function add(row, length)
     rows[#rows + 1], bytes = row, bytes + length
     return bytes >= most_bytes or #rows >= row_limit

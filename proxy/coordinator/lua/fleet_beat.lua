@@ -3,15 +3,15 @@
 -- KEYS[1]  prefix of the fleet's keys; <prefix>leases is a hash: proxy ID -> LEASE, record
 -- ARGV[1] proxy ID, ARGV[2] record, ARGV[3] lease in ms, ARGV[4] i64 version and mark (8 bytes) of the newest change of the registry
 -- that the proxy obeys
--- Answers per record whose lease runs: u8 whether the registry has the change that the proxy obeys, u32 length, record. The others are
--- dropped.
+-- Answers per record whose lease runs: u8 1 if the registry has the change that the proxy obeys, u32 length, record. Other records
+-- are dropped.
 
 local LEASE, LEASE_BYTES = '>I8i8c8', 24 -- end in ms; version and mark
 
 local key = KEYS[1] .. 'leases'
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+-- A removal comes first: a server without free memory allows removals, and then also the writes after them.
 call('HDEL', key, ARGV[1])
 call('HSET', key, ARGV[1], pack('>I8', now + tonumber(ARGV[3])) .. ARGV[4] .. ARGV[2])
 

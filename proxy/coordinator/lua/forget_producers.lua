@@ -1,8 +1,8 @@
--- Drop the state of producers that have expired, a bounded number looked at per call.
+-- Drop the state of expired producers. A call looks at a bounded number.
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), u64 producer ID to begin with
 -- ARGV[3]  u32: most producers to look at, in all logs together; u64: expiry of producers in ms
--- Answers, per request: u8 whether there is more to look at, u64 producer ID to go on with, u32 how many were dropped.
+-- Answers, per request: u8 1 if there is more to look at, u64 producer ID to continue with, u32 number of dropped producers.
 
 local REQUEST, REQUEST_BYTES = '>c20c8', 28
 local LAST_APPEND_AT, ID_AT = 3, PARTITION_BYTES + 1 -- in a PRODUCER; in a field of the producers' hash
@@ -12,7 +12,7 @@ local budget, expires_after = parse('>I4I8', ARGV[3])
 local now = clock()
 local producers_key, ids_key = prefix .. 'producers', prefix .. 'producer_ids'
 
--- The next producer ID; a number could not tell it from its neighbours.
+-- The next producer ID, as a string: as a number it could not be distinguished from its neighbours.
 local function after(id)
   local high, low = parse('>I4I4', id)
   if low < 2 ^ 32 - 1 then

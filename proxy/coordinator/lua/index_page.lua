@@ -1,8 +1,8 @@
--- Some of an index with all that is in it, as an audit looks at it: also what no reader is told of.
+-- Part of an index with everything in it, for audits: also rows that no reader gets.
 --
 -- ARGV[2]  topic ID and partition (20 bytes), i64 offset: rows that end before it are left out; u32: about how many rows
--- Answers u8 whether the log lives; log start, high watermark, log end, bytes, rows, maximum timestamp (i64 each); i64 offset
--- to go on from, -1 at the end; then ROWs. All rows of a pack have its running maximum.
+-- Answers u8 1 if the log exists; log start, high watermark, log end, bytes, rows, maximum timestamp (i64 each); i64 offset
+-- to continue from, -1 at the end; then ROWs. All rows of a pack have its running maximum.
 
 local PAGE = 16 -- members of an index
 

@@ -1,10 +1,10 @@
 -- Offsets by timestamp, or by one of ListOffsets' special timestamps.
 --
--- ARGV[2]  requests: topic ID and partition (20 bytes), i64 timestamp, i64 offset before which no row is looked for
--- Answers, per request: i16 error, i64 offset, i64 timestamp, i64 offset from which to ask again (-1: this is all). Offset and
--- timestamp are -1 where nothing matches. A MAX_TIMESTAMP that is asked again has the highest of several answers as its own.
+-- ARGV[2]  requests: topic ID and partition (20 bytes), i64 timestamp, i64 offset before which rows are ignored
+-- Answers, per request: i16 error, i64 offset, i64 timestamp, i64 offset to continue from (-1 at the end). Offset and
+-- timestamp are -1 if nothing matches. The answer to a MAX_TIMESTAMP in several calls is the highest of their answers.
 --
--- Running maxima count rows that were trimmed away since; where such a one had been ahead, rows are looked at one by one.
+-- Running maxima also count rows that were trimmed since. If a trimmed row had a later timestamp, rows are read one by one.
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local ANSWER = '>i2i8i8i8'
@@ -12,17 +12,17 @@ local LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP = -1, -2, -3
 local ALL = -1
 local LOWEST = -2 ^ 53
 local MOST_ROWS_SEARCHED, PAGE = 500, 16
--- Rows that this call has looked at one by one, for all of its requests together.
+-- Number of rows that this call has read one by one, for all its requests together.
 local searched = 0
 
 local request = ARGV[2]
 
--- Ranks are those among the members of a log, whose first has rank `first` among the members of the shard.
+-- Ranks count among the members of a log, whose first member has rank `first` among the members of the shard.
 local function running_maximum_at(first, rank)
   return parse('>i8', call('ZRANGE', rows_key, first + rank, first + rank)[1], RUNNING_MAXIMUM_AT)
 end
 
--- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` where none does.
+-- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` if there is none.
 --
 -- Times mostly rise evenly with ranks. So two of three steps guess from the maxima at both ends, and the third halves.
 local function rank_of_timestamp(first, count, timestamp)
@@ -49,9 +49,9 @@ local function rank_of_timestamp(first, count, timestamp)
   return high
 end
 
--- Give the rows whose maximum timestamp reaches a threshold, from that of the offset `from` on and not before the member of
--- `rank`, to `look` (base, maximum timestamp), which returns the threshold of the next, or nil at the end. Returns where to go
--- on when the call would take too long, else ALL. Each request gets one member at least.
+-- Pass the rows whose maximum timestamp reaches a threshold to `look` (base, maximum timestamp), from the row of the offset
+-- `from` on, and not before the member of `rank`. `look` returns the threshold for the next row, or nil at the end. Returns the
+-- offset to continue from if the call would take too long, else ALL. Each request gets at least one member.
 local function look_at_rows(first_rank, rank, count, from, threshold, look)
   local at, page = rank, 1
   while at < count do

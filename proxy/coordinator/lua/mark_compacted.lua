@@ -1,4 +1,4 @@
--- Note up to where logs have been compacted. It never falls, and is never beyond the high watermark.
+-- Store the end of the compacted part of logs. It never falls, and is never above the high watermark.
 --
 -- ARGV[2]  marks: topic ID and partition (20 bytes), i64 offset
 

@@ -1,4 +1,4 @@
--- Whether the registry of diskless topics has a change; the loader puts it in front of the registry's and the fleet's scripts.
+-- A check that the registry of diskless topics has a change; the loader puts it in front of the registry's and the fleet's scripts.
 --
 -- SCRIPT  name of the script; the loader sets it
 --
@@ -17,7 +17,7 @@ local MOST_MARKS = 10000
 local registry_meta = call('HMGET', REGISTRY .. 'meta', 'version', 'accepted', 'fenced', 'life', 'mark')
 local version, accepted = tonumber(registry_meta[1] or 0), tonumber(registry_meta[2] or 0)
 
--- Changes before an accepted loss are not judged; of a change without a mark only the version is.
+-- Changes before an accepted loss are not checked. For a change without a mark, only the version is checked.
 local function has_change(known_version, known_mark)
   if known_version <= 0 or known_version < accepted then
     return true

@@ -8,7 +8,7 @@
 -- BASE_AT and RUNNING_MAXIMUM_AT hold for both.
 --
 -- After the first 93 bytes of a pack come its rows, each as long as the others: last offset, segment, position, length,
--- maximum timestamp and append time, all but the segment as differences in as few bytes as the largest of the pack needs.
+-- maximum timestamp and append time, all except the segment as differences in as few bytes as the largest of the pack needs.
 -- The base offset of a row follows the last offset of the row before.
 --
 -- Scripts that read an index use: is_pack, row_of_offset, row_of_timestamp, each_row, members_from, count_before. Scripts that

@@ -1,9 +1,9 @@
--- Pack old rows of logs: the same rows in fewer bytes. No answer of any other script changes by it.
+-- Pack old rows of logs: the same rows in fewer bytes. The answers of all other scripts stay the same.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- ARGV[3]  u32: most rows to look at; u64: how old a row must be, in ms since its append; u32 and u32: fewest and most rows
+-- ARGV[3]  u32: most rows to look at; u64: minimum age of a row, in ms since its append; u32 and u32: fewest and most rows
 --          of a pack
--- Answers, per log: u8 whether there is more to pack; call again then.
+-- Answers, per log: u8 1 if there is more to pack; call again then.
 --
 -- Only rows below the high watermark are packed, and only with neighbours that have the same flags. `packed` has, by log,
 -- the offset up to which it was done.
@@ -70,8 +70,8 @@ end
 
 local more_bytes, changed = 0, false
 
--- Put a pack in the place of its rows. Removals come first: the server allows them when memory is short, and then also the
--- writes after them.
+-- Replace rows by their pack. Removals come first: a server without free memory allows removals, and then also the writes
+-- after them.
 local function replace(partition, group)
   local member = build(partition, group)
   begin_change()
@@ -81,7 +81,7 @@ local function replace(partition, group)
   changed = true
 end
 
--- Where the next call goes on, and whether one is due.
+-- The place where the next call continues, and whether one is due.
 local function pack_log(partition, from, high_watermark)
   local group, done = nil, from
   local found = members_from(partition, from, high_watermark, budget)
@@ -104,7 +104,7 @@ local function pack_log(partition, from, high_watermark)
     else
       local last, _, format, base, _, position, length, maximum, append_time = parse_row(row)
       if append_time > appended_until then
-        budget = budget + 1 -- it was looked at in vain
+        budget = budget + 1 -- it was read without a result
         if group and #group.rows >= fewest then
           end_group()
         end

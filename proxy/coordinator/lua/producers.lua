@@ -1,9 +1,9 @@
 -- The idempotent producers that one log knows, some per call; nothing is written.
 --
 -- ARGV[2]  topic ID and partition (20 bytes)
--- ARGV[3]  u32: how many to look at; u64: expiry of producers in ms; the rest: '0' first, then the place where the call before
+-- ARGV[3]  u32: number to look at; u64: expiry of producers in ms; the rest: '0' first, then the place where the call before
 --          stopped
--- Answers u8 whether the log lives, u8 length of the place where this call stopped, that place ('0': at the end), then per
+-- Answers u8 1 if the log exists, u8 length of the place where this call stopped, that place ('0': at the end), then per
 -- producer 8 bytes producer ID, i16 epoch, u32 the sequence after its last one, i64 timestamp of its last batch.
 
 local LAST_APPEND_AT = 3 -- in a PRODUCER

@@ -1,18 +1,18 @@
--- Put new rows in the place of old ones, as far as these are what the caller has seen: merges and compactions.
+-- Replace old rows by new ones, if the old rows are as the caller has seen them: for merges and compactions.
 --
--- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 whether anything is left, then `count` times a ROW without
---          its running maximum (neighbours in the index), and if anything is left, the new one, too
--- Answers u8 for each: REPLACED, CHANGED (the rows are others by now), GONE (no such log), REFUSED (the new segment is
+-- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 1 if there is a new row, then `count` times a ROW without
+--          its running maximum (neighbours in the index), and the new row if there is one
+-- Answers u8 for each: REPLACED, CHANGED (the rows have changed), GONE (no such log), REFUSED (the new segment is
 -- tombstoned).
 --
--- Swaps are done one after another, each wholly or not at all. A repeated one finds its new row and is REPLACED. Nothing is
--- announced: readers go on with what they know until an object is not there any more.
+-- Swaps are done one after another, each completely or not at all. A repeated swap finds its new row and is REPLACED. There is
+-- no announcement: readers use their cached rows until an object does not exist any more.
 --
--- Running maxima behind a swap are left as they are. They count what was deleted before, too, and so are never too low.
+-- Running maxima after a swap stay as they are. They also count deleted rows, so they are never too low.
 
 local REPLACED, CHANGED, GONE, REFUSED = 0, 1, 2, 3
 local SWAP = '>c20I4B'
-local TOLD, TOLD_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- a ROW without its running maximum
+local GIVEN, GIVEN_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- a ROW without its running maximum
 local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 2, 4, 64 -- in members of an index; a pack has many rows
 
 local request = ARGV[2]
@@ -20,7 +20,7 @@ local request = ARGV[2]
 local freed_bytes, freed_rows, used_bytes, used_rows = {}, {}, {}, {}
 local more_rows, more_bytes, cursors = 0, 0, {}
 
--- For a loop over the rows of a member as they are told, from the given one on: its number, and the row.
+-- For a loop over the rows of a member as a caller packs them, from the given row on: its number, and the row.
 local function each_told(member, first)
   local format, rows = string.byte(member, FORMAT_AT), each_row(member, first)
   if is_pack(member) then
@@ -29,23 +29,23 @@ local function each_told(member, first)
   return function()
     local number, base, last, segment, position, length, maximum, append_time = rows()
     if number then
-      return number, pack(TOLD, format, base, last, segment, position, length, maximum, append_time)
+      return number, pack(GIVEN, format, base, last, segment, position, length, maximum, append_time)
     end
   end
 end
 
--- Whether the first row that ends at an offset or behind it is the told one.
-local function is_there(partition, told, last)
+-- True if the first row that ends at an offset or after it is the given row.
+local function is_there(partition, given, last)
   local member = members_from(partition, last, nil, 1)[1]
   if not member then
     return false
   end
   local _, row = each_told(member, row_of_offset(member, last))(nil, 0)
-  return row == told
+  return row == given
 end
 
--- Whether no row has an offset of a range any more, as the swap of them left it: a row that ends at the log start or behind
--- it was not trimmed.
+-- True if no row has an offset of a range any more, as after a swap without a new row: a row that ends at the log start or
+-- after it was not trimmed.
 local function is_empty(partition, base, last, log_start)
   local member = members_from(partition, base, nil, 1)[1]
   local first_base
@@ -56,8 +56,8 @@ local function is_empty(partition, base, last, log_start)
   return last >= log_start and (not first_base or first_base > last)
 end
 
--- The members that hold the old rows; how many rows of the first lie before these, and how many of the last up to their end.
--- Nil where they are not there, one behind the other.
+-- The members with the old rows, the number of rows in the first member before them, and in the last member up to their end.
+-- Nil if the old rows are not neighbours in the index.
 local function find_members(partition, at, count, first_last)
   local members, before, matched, from, page_size = {}, nil, 0, first_last, FIRST_PAGE
   while true do
@@ -67,8 +67,8 @@ local function find_members(partition, at, count, first_last)
       before = before or first - 1
       members[#members + 1] = member
       for number, row in each_told(member, first) do
-        local told_at = at + matched * TOLD_BYTES
-        if row ~= sub(request, told_at, told_at + TOLD_BYTES - 1) then
+        local given_at = at + matched * GIVEN_BYTES
+        if row ~= sub(request, given_at, given_at + GIVEN_BYTES - 1) then
           return nil
         end
         matched = matched + 1
@@ -84,7 +84,7 @@ local function find_members(partition, at, count, first_last)
   end
 end
 
--- A pack with its first rows only, of which there is at least one, and their running maximum.
+-- A pack with only its first rows (at least one), and their running maximum.
 local function only_first(member, kept, maximum)
   local open = open_pack(member)
   local kept_until = PACK_BYTES + kept * open.row_bytes
@@ -94,7 +94,7 @@ local function only_first(member, kept, maximum)
     .. sub(member, PACK_BYTES + 1, kept_until)
 end
 
--- The running maximum up to the first so many rows of a member; nil where nothing lies before.
+-- The running maximum up to the first `count` rows of a member; nil if nothing is before it.
 local function maximum_before(partition, member, rows)
   local previous = member_before(partition, parse('>i8', member, BASE_AT))
   local highest = previous and parse('>i8', previous, RUNNING_MAXIMUM_AT)
@@ -107,13 +107,13 @@ local function maximum_before(partition, member, rows)
   return highest
 end
 
--- A row as it is told, as a member.
-local function as_member(partition, told, log_start, maximum)
-  local format, base, last, segment, position, length, own_maximum, append_time = parse(TOLD, told)
+-- A row as a caller packs it, as a member.
+local function as_member(partition, given, log_start, maximum)
+  local format, base, last, segment, position, length, own_maximum, append_time = parse(GIVEN, given)
   return partition .. pack(ROW, last, log_start, format, base, segment, position, length, own_maximum, append_time, maximum)
 end
 
--- What takes the place of the members: score and member, in turns.
+-- The new members in place of the old ones: score and member, in turns.
 local function built(partition, members, before, until_row, new, new_maximum, log_start)
   local result, first, last = {}, members[1], members[#members]
   local function add(member)
@@ -133,11 +133,11 @@ local function built(partition, members, before, until_row, new, new_maximum, lo
   return result
 end
 
--- Count the old rows as free; their bytes.
+-- Count the old rows as free; return their bytes.
 local function free(at, count)
   local bytes = 0
   for number = 0, count - 1 do
-    local _, _, _, segment, _, length = parse(TOLD, request, at + number * TOLD_BYTES)
+    local _, _, _, segment, _, length = parse(GIVEN, request, at + number * GIVEN_BYTES)
     freed_bytes[segment] = (freed_bytes[segment] or 0) + length
     freed_rows[segment] = (freed_rows[segment] or 0) + 1
     bytes = bytes + length
@@ -151,15 +151,15 @@ local function swap(partition, at, count, new)
     return GONE
   end
   local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed = parse(LOG, packed_log)
-  local _, base, first_last = parse(TOLD, request, at)
-  local _, _, last = parse(TOLD, request, at + (count - 1) * TOLD_BYTES)
+  local _, base, first_last = parse(GIVEN, request, at)
+  local _, _, last = parse(GIVEN, request, at + (count - 1) * GIVEN_BYTES)
   local members, before, until_row = find_members(partition, at, count, first_last)
   local new_last, new_segment, new_length, new_maximum
   if new then
-    _, _, new_last, new_segment, _, new_length, new_maximum = parse(TOLD, new)
+    _, _, new_last, new_segment, _, new_length, new_maximum = parse(GIVEN, new)
   end
   if new_last and new_last < start then
-    new = nil -- nothing that can be read is left of it
+    new = nil -- no readable record of it is left
   end
   if not members then
     local done
@@ -175,8 +175,8 @@ local function swap(partition, at, count, new)
     return REFUSED
   end
 
-  -- From here on nothing is refused. Removals come first: the server allows them when memory is short, and then also the
-  -- writes after them.
+  -- From here on no error may happen. Removals come first: a server without free memory allows removals, and then also
+  -- the writes after them.
   begin_change()
   local first_end, last_end = parse('>i8', members[1], LAST_AT), parse('>i8', members[#members], LAST_AT)
   local added = built(partition, members, before, until_row, new, new_maximum, start)
@@ -200,10 +200,10 @@ end
 local parts, at = {}, 1
 while at <= #request do
   local partition, count, is_left, old_at = parse(SWAP, request, at)
-  at = old_at + count * TOLD_BYTES
+  at = old_at + count * GIVEN_BYTES
   local new
   if is_left == 1 then
-    new, at = sub(request, at, at + TOLD_BYTES - 1), at + TOLD_BYTES
+    new, at = sub(request, at, at + GIVEN_BYTES - 1), at + GIVEN_BYTES
   end
   parts[#parts + 1] = string.char(swap(partition, old_at, count, new))
 end
@@ -221,7 +221,7 @@ for segment, bytes in pairs(used_bytes) do
   call('HSET', prefix .. 'segments', segment, pack(USE, bytes_before + bytes, rows_before + used_rows[segment]))
 end
 note_freed(freed_bytes, freed_rows)
--- So that the new rows are packed, too.
+-- So that the new rows are packed too.
 for partition, base in pairs(cursors) do
   local packed = call('HGET', prefix .. 'packed', partition)
   if packed and parse('>i8', packed) > base then

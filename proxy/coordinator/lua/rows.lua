@@ -1,5 +1,5 @@
--- What scripts need that read or change an index (members.lua); the loader puts it after that. Commits do without: each function
--- takes its time in each call, as it is made again.
+-- Functions of scripts that read or change an index (members.lua); the loader puts them after that. Commits do without them:
+-- each call creates all functions again, which takes time.
 
 local function parse_row(member)
   return parse(ROW, member, PARTITION_BYTES + 1)
@@ -15,8 +15,8 @@ local function end_of(partition)
   return '(' .. partition .. string.rep('\255', 8)
 end
 
--- The entry of a log in an announcement is its new rows, each as a member. Without new rows it is this, of as many bytes: no
--- format, and as the last offset the one before the high watermark.
+-- The entry of a log in an announcement has its new rows, each as a member. Without new rows it is this placeholder of the same
+-- length: format 0, and as last offset the one before the high watermark.
 local function announcement_without_rows(partition, log_start, high_watermark)
   return partition .. pack(ROW, high_watermark - 1, log_start, 0, 0, NO_SERVER, 0, 0, 0, 0, 0)
 end
@@ -32,12 +32,12 @@ local function member_before(partition, offset)
   return call('ZREVRANGEBYLEX', rows_key, bound(partition, offset, '('), '[' .. partition, 'LIMIT', '0', '1')[1]
 end
 
--- How many members of a log end before an offset.
+-- The number of members of a log that end before an offset.
 local function count_before(partition, offset)
   return offset > 0 and call('ZLEXCOUNT', rows_key, '[' .. partition, bound(partition, offset, '(')) or 0
 end
 
--- Whether a deletion of a log has left members or producers of it.
+-- True if a deletion of a log has left members or producers of it.
 local function is_left(partition)
   return members_from(partition, 0, nil, 1)[1] ~= nil
     or call('ZRANGEBYLEX', prefix .. 'producer_ids', '[' .. partition, end_of(partition), 'LIMIT', '0', '1')[1] ~= nil
@@ -56,12 +56,12 @@ local function rows_in(member)
   return is_pack(member) and parse('>I8', member, PACK_ROWS_AT) or 1
 end
 
--- What a member takes in the server's memory, but for what its allocator rounds up.
+-- Memory of the server that a member takes, without the rounding of the allocator.
 local function member_bytes(member)
   return #member + MEMBER_OVERHEAD_BYTES
 end
 
-local opened, opened_member -- the newest, as it is mostly looked at more than once
+local opened, opened_member -- the last one, because it is often read several times
 
 local function open_pack(member)
   if opened_member == member then
@@ -79,7 +79,7 @@ local function open_pack(member)
   return opened
 end
 
--- Which row of a member holds the offset, or is the first behind it; the offset is not behind the member.
+-- The row of a member that has the offset, or the first row after it; the offset is not after the member.
 local function row_of_offset(member, offset)
   if not is_pack(member) then
     return 1
@@ -97,7 +97,7 @@ local function row_of_offset(member, offset)
   return low
 end
 
--- Which row of a member is the first whose own maximum timestamp is `timestamp` or later; nil where none is.
+-- The first row of a member whose own maximum timestamp is `timestamp` or later; nil if there is none.
 local function row_of_timestamp(member, timestamp)
   if not is_pack(member) then
     local _, _, _, _, _, _, _, maximum = parse_row(member)
@@ -115,7 +115,7 @@ local function row_of_timestamp(member, timestamp)
   return nil
 end
 
--- For a loop over the rows of a member, from the given one on: its number, base, last, segment, position, length, maximum
+-- For a loop over the rows of a member, from the given row on: its number, base, last, segment, position, length, maximum
 -- timestamp, append time.
 local function each_row(member, first)
   local number = (first or 1) - 1
@@ -145,7 +145,7 @@ local function each_row(member, first)
   end
 end
 
--- A pack without its first rows, of which it keeps at least one.
+-- A pack without its first rows; it keeps at least one row.
 local function without_first(member, dropped)
   local open = open_pack(member)
   local _, base = each_row(member, dropped + 1)()

@@ -1,4 +1,4 @@
--- How much of segments the rows of this shard use.
+-- The bytes and number of rows of this shard that use each segment.
 --
 -- ARGV[2]  segments (16 bytes each)
 -- Answers, per segment: i64 bytes, u32 rows.

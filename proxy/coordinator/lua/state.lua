@@ -1,5 +1,5 @@
--- What this shard says of itself, fenced or not. Answers i64 time in ms, i64 logs, u64 writes and u64 offsets that are known to
--- be lost, then why it is fenced, or would be by what the caller knows; empty if it is not.
+-- The state of this shard, fenced or not. Answers i64 time in ms, i64 logs, u64 lost writes and u64 lost offsets as far as known,
+-- then the reason why it is fenced, or why the caller's known state would fence it; empty if it is not fenced.
 
 local logs = call('HLEN', logs_key)
 local writes_lost, offsets_lost = sum_lost(all_lost)

@@ -1,13 +1,13 @@
--- Raise log starts, as DeleteRecords asks or as retention wants it, and free rows that lie wholly before them. The log
--- start moves at once; rows are freed a bounded number per call.
+-- Raise log starts for DeleteRecords or retention, and free the rows that are completely before them. The log start moves at
+-- once; a call frees a bounded number of rows.
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), i64 offset to delete before (-1 the high watermark, -2 none),
---          i64 retention in ms, i64 retention in bytes (-1 for none), u8 whether time is append time
+--          i64 retention in ms, i64 retention in bytes (-1 for none), u8 1 if time is append time
 -- ARGV[3]  u32: most rows
--- Answers, per request: i16 error, i64 log start, u8 whether more is to be freed; call again then.
+-- Answers, per request: i16 error, i64 log start, u8 1 if there is more to free; call again then.
 --
--- Retention is that of Kafka's UnifiedLog, with a row in the place of a segment: from the oldest on, as long as the
--- newest timestamp in it is older than the retention, or the log without it holds no less than its bytes.
+-- Retention works as in Kafka's UnifiedLog, with a row instead of a segment: it frees rows from the oldest on, as long as the
+-- newest timestamp in the row is older than the retention, or the log without the row still has at least the retention bytes.
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8i8B', 45
 local OFFSET_OUT_OF_RANGE = 1
@@ -19,7 +19,7 @@ local budget = parse('>I4', ARGV[3])
 local now = clock()
 
 local bytes_freed, rows_freed, removed, more_bytes, trimmed, changed = {}, {}, 0, 0, {}, false
-local on_request = false -- whether a DeleteRecords has moved a log start
+local on_request = false -- true if a DeleteRecords has moved a log start
 local parts = {}
 
 local function expired(last, length, maximum, append_time, log, retention_ms, retention_bytes, by_append_time)
@@ -33,7 +33,7 @@ local function expired(last, length, maximum, append_time, log, retention_ms, re
     or (retention_bytes >= 0 and log.bytes - length >= retention_bytes)
 end
 
--- Count the rows of a member that are to go, and take them from the log; how many.
+-- Count the rows of a member to free, and take them from the log; return their number.
 local function free_from(member, log, ...)
   local freed = 0
   for number, _, last, segment, _, length, maximum, append_time in each_row(member) do
@@ -47,7 +47,7 @@ local function free_from(member, log, ...)
   return freed
 end
 
--- How many rows went, and whether more may have to. A pack is never left half done for want of budget.
+-- Return the number of freed rows, and whether there may be more. A pack is never left half done because of the budget.
 local function free_rows(partition, log, ...)
   local count, from, split, ended = 0, 0, nil, false
   while not ended and count < budget do
@@ -66,7 +66,7 @@ local function free_rows(partition, log, ...)
       end
     end
   end
-  -- Removals come first: the server allows them when memory is short, and then also the writes after them.
+  -- Removals come first: a server without free memory allows removals, and then also the writes after them.
   if from > 0 then
     begin_change()
     remove_members(partition, 0, from - 1)
@@ -101,7 +101,7 @@ for at = 1, #request, REQUEST_BYTES do
           stable, position, LOG_FORMAT)
         begin_change()
         if count == 0 then
-          call('HDEL', logs_key, partition) -- a removal comes first, here too
+          call('HDEL', logs_key, partition) -- a removal comes first here too
         end
         call('HSET', logs_key, partition, packed)
         trimmed[#trimmed + 1] = announcement_without_rows(partition, log.start, high_watermark)

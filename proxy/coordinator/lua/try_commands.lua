@@ -1,14 +1,14 @@
--- Try every command that a script or a client of this store may call; all of it in one step, and nothing stays.
+-- Try every command that a script or a client of this store may call; all in one step, and no key stays.
 --
--- KEYS[1]  prefix of the keys to try; <prefix>check-<name>… are made and removed
--- ARGV[1]  a name that nobody else has
--- Answers what was rejected: command, reason, command, reason, and so on. Error where the server takes no writes at all.
+-- KEYS[1]  prefix of the keys to try; <prefix>check-<name>… are created and removed
+-- ARGV[1]  a unique name
+-- Answers the rejected commands: command, reason, command, reason, and so on. An error if the server takes no writes at all.
 
 local key = KEYS[1] .. 'check-' .. ARGV[1]
 local hash, sorted, text = key .. ':hash', key .. ':sorted', key .. ':text'
 
 local TRIED = {
-  -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+  -- A removal comes first: a server without free memory allows removals, and then also the writes after them.
   { 'DEL', hash, sorted, text },
   { 'TIME' },
   { 'HSETNX', hash, 'field', '1' },
@@ -43,11 +43,11 @@ for _, command in ipairs(TRIED) do
   local answer = redis.pcall(unpack(command))
   local reason = type(answer) == 'table' and answer.err
   if reason and string.sub(reason, 1, 4) ~= 'ERR ' then
-    return answer -- not about this command: a replica, or a server that can't write at the moment
+    return answer -- not caused by this command: a replica, or a server that can't write at the moment
   elseif reason then
     rejected[#rejected + 1], rejected[#rejected + 2] = command[1], reason
   end
 end
--- Where one of the two may not be run, the other one removes what was made.
+-- If one of the two is rejected, the other one removes the keys.
 redis.pcall('DEL', hash, sorted, text)
 return rejected

@@ -1,13 +1,13 @@
--- Give up what this shard has lost, and go on so that no offset is given twice that anybody is known to have been told of.
+-- Give up what this shard has lost, and continue so that no offset that any process may know is given twice.
 --
--- ARGV[2]  u64: offsets that may have been given beyond what anybody knows
--- ARGV[3]  topic IDs and partitions (20 bytes each) that are to live here
--- Answers u64 by how much log ends were raised, u32 how many logs were, u32 how many had to be made anew.
+-- ARGV[2]  u64: offsets that may have been given in addition to all known ones
+-- ARGV[3]  topic IDs and partitions (20 bytes each) of logs that must exist in this shard
+-- Answers u64 offsets that log ends were raised by, u32 number of raised logs, u32 number of recreated logs.
 --
--- All logs of the shard are raised, by all that was lost, as nobody knows which of them had the offsets; readers skip the gap.
--- Producers are kept: a batch that survived is a duplicate when it is sent again. A producer whose next batch is ahead of what is
--- known of it, as those between are lost, goes on with it (commit.lua).
--- One call for all logs, however many: half of them would be a shard that nobody can tell from a healthy one.
+-- All logs of the shard are raised by the whole loss, because it is unknown which logs had the lost offsets. Readers skip the gap.
+-- The state of producers is kept: if a batch that survived is sent again, it is a duplicate. A producer whose batches were lost
+-- continues with its next batch, although its sequence is ahead of the known one (commit.lua).
+-- One call raises all logs: a shard with only half of them raised could not be distinguished from a healthy shard.
 
 local LOWEST_TIMESTAMP = -9007199254740991
 

@@ -1,7 +1,7 @@
--- Which segments are in use.
+-- Whether segments are in use.
 --
 -- ARGV[2]  segments (16 bytes each)
--- Answers u8 for each: 1 where rows of this shard use it.
+-- Answers u8 for each: 1 if rows of this shard use it.
 
 local request = ARGV[2]
 local parts = {}

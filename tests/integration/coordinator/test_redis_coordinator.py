@@ -201,7 +201,7 @@ async def test_payload_bytes_are_counted(coordinator) -> None:
     ],
 )
 async def test_impossible_numbers_are_rejected(coordinator, run: PartitionRun) -> None:
-    with pytest.raises(ValueError, match=r"names no log|can't be"):
+    with pytest.raises(ValueError, match=r"does not name a log|can't be"):
         await coordinator.commit(bytes(16), [run])
 
 

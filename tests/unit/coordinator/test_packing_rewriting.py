@@ -28,7 +28,7 @@ def test_a_swap_is_its_rows_as_in_the_index_except_their_running_maximum(old: li
 
 def test_an_impossible_row_is_rejected() -> None:
     row = Row(0, 0, bytes(16), 2**32, 1, 0, 0)
-    with pytest.raises(ValueError, match="can't be told"):
+    with pytest.raises(ValueError, match="can't be packed"):
         packing.pack_swap(Swap(TOPIC, 0, (row,), None))
 
 

@@ -29,7 +29,7 @@ def test_partition_keys_round_trip(topic_id: bytes, partition: int) -> None:
 
 @pytest.mark.parametrize(("topic_id", "partition"), [(b"", 0), (bytes(17), 0), (bytes(16), -1), (bytes(16), 2**31)])
 def test_names_that_are_not_logs(topic_id: bytes, partition: int) -> None:
-    with pytest.raises(ValueError, match="names no log"):
+    with pytest.raises(ValueError, match="does not name a log"):
         partition_key(topic_id, partition)
 
 
