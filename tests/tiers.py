@@ -62,6 +62,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
     FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
+        "integration/clients/test_one_port_by_name.py",
+        "stack of its own with four brokers and many JVMs; connection/test_tls_names.py is quick",
+        r"^test_four_clients",
+    ),
+    FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"
     ),
     FullOnly(

@@ -70,6 +70,12 @@ class ProxyCollector(Collector):
         )
         yield counter("protocol_errors", "Frames from clients that could not be parsed.", stats.protocol_errors)
         yield counter("tls_handshakes_failed", "TLS handshakes of clients that failed.", stats.tls_handshakes_failed)
+        yield labelled_counter(
+            "tls_server_names_rejected",
+            "TLS handshakes of clients that failed because no name, or an unknown one, selected a broker (SNI).",
+            ["reason"],
+            [((reason,), count) for reason, count in stats.tls_server_names_rejected.items()],
+        )
         yield counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
         yield counter("connections_opened", "Client connections since the start.", stats.connections_opened)
         yield counter(

@@ -75,7 +75,7 @@ async def check_settings(settings: Settings, progress: Progress = lambda _: None
             found += await _together(
                 ASK_TIMEOUT_S,
                 progress,
-                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, known)),
+                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, known, reached)),
                 (Kind.PORTS, "", lambda: _joined(settings, reached, fleet)),
                 (Kind.RIGHTS, "brokers.sasl", lambda: _rights(settings, reached)),
                 (Kind.BROKERS, "brokers.bootstrap", lambda: _broker_configs(settings, reached)),
@@ -142,10 +142,13 @@ async def _fleet(reached: Reached) -> tuple[ProxyRecord, ...] | None:
         return None
 
 
-async def _ports_and_addresses(settings: Settings, fleet: Sequence[ProxyRecord] | None) -> list[Finding]:
+async def _ports_and_addresses(
+    settings: Settings, fleet: Sequence[ProxyRecord] | None, reached: Reached
+) -> list[Finding]:
     found, bound = port_checks.check_ports(settings, fleet)
+    brokers = reached.cluster.view.brokers if reached.cluster is not None else ()
     try:
-        return [*found, *await check_addresses(settings, bound)]
+        return [*found, *await check_addresses(settings, bound, brokers)]
     finally:
         for one in bound:
             one.socket.close()

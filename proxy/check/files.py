@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from proxy.admin.api.token import Token
-from proxy.check.findings import Finding, Kind, error, from_error, ok, warning
+from proxy.check.certificate_names import check_certificate_names
+from proxy.check.findings import Finding, Kind, Level, error, from_error, ok, warning
 from proxy.config import Settings
 from proxy.config.security import BrokerTls
 from proxy.process.ports import StartError
@@ -22,6 +23,8 @@ async def check_files(settings: Settings) -> list[Finding]:
         if (tls := listeners.tls) is not None:
             name = f"{settings.section_of(listeners)}.tls"
             found.append(_look(settings, name, tls.certificate_file, partial(listener_tls, tls, name)))
+            if listeners.by_name and found[-1].level is not Level.ERROR:
+                found.append(check_certificate_names(listeners, tls, name))
     if settings.brokers.security_protocol.endswith("SSL"):
         own = settings.brokers.tls or BrokerTls()
         found.append(_look(settings, "brokers.tls", own.certificate_file, partial(broker_tls, own)))

@@ -31,7 +31,9 @@ def check_ports(settings: Settings, fleet: Collection[ProxyRecord] | None) -> tu
         elif problems:
             found.append(ok(Kind.PORTS, section, f"taken by the running proxy {settings.identity}, of these settings"))
         else:
-            found.append(ok(Kind.PORTS, section, f"all {len(ports)} ports on {listeners.host} are free"))
+            free = f"all {len(ports)} ports" if len(ports) > 1 else f"port {listeners.bootstrap_port}"
+            text = f"{free} on {listeners.host} {'are' if len(ports) > 1 else 'is'} free"
+            found.append(ok(Kind.PORTS, section, text))
     return [*found, _admin(settings, running)], bound
 
 
@@ -39,6 +41,10 @@ def check_joined(settings: Settings, brokers: Collection[int], fleet: Collection
     """Look at the ports of live brokers outside of `broker_node_ids`; `brokers` are all that live."""
     found, held = list[Finding](), _ports_of(running_of(settings, fleet))
     for listeners in settings.all_listeners:
+        if listeners.by_name:
+            where = f"{settings.section_of(listeners)}.sni_broker_host"
+            found.append(ok(Kind.PORTS, where, "gives each broker a name, also those that join later"))
+            continue
         left = sorted(set(brokers) - set(listeners.node_ids))
         unlisted, where = list[int](), f"{settings.section_of(listeners)}.broker_node_ids"
         for node_id in left:
@@ -83,14 +89,15 @@ def doubles(settings: Settings, fleet: Collection[ProxyRecord]) -> dict[str, str
     }
 
 
-def addresses_of(settings: Settings, listeners: Listeners) -> tuple[str, str, str, int, int]:
+def addresses_of(settings: Settings, listeners: Listeners) -> tuple[str, str, str, int, int, str]:
     """Return the part of what the fleet knows about listeners that identifies them."""
     rack, host = settings.rack_of(listeners), listeners.client_host
-    return listeners.name, rack, host, listeners.bootstrap_port, listeners.broker_port_start
+    ports = listeners.bootstrap_port, listeners.broker_port_start
+    return listeners.name, rack, host, *ports, listeners.sni_broker_host
 
 
-def _addresses(one: ListenersRecord) -> tuple[str, str, str, int, int]:
-    return one.name, one.rack, one.host, one.bootstrap_port, one.broker_port_start
+def _addresses(one: ListenersRecord) -> tuple[str, str, str, int, int, str]:
+    return one.name, one.rack, one.host, one.bootstrap_port, one.broker_port_start, one.sni_broker_host
 
 
 def _ports_of(running: Collection[ProxyRecord]) -> set[int]:
@@ -99,7 +106,10 @@ def _ports_of(running: Collection[ProxyRecord]) -> set[int]:
         port
         for record in running
         for one in record.listeners
-        for port in (one.bootstrap_port, *(one.broker_port_start + node for node in parse_node_ids(one.node_ids)))
+        for port in (
+            one.bootstrap_port,
+            *(() if one.sni_broker_host else (one.broker_port_start + node for node in parse_node_ids(one.node_ids))),
+        )
     }
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
 from proxy.config.section import Section, Texts
 from proxy.config.security import ListenerTls
-from proxy.config.values import parse_node_ids
+from proxy.config.values import HIGHEST_NODE_ID, NODE_ID, broker_host, node_id_of, parse_node_ids
 
 Port = int
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
 
 class Listeners(Section):
-    """Ports for clients: a bootstrap port, and `broker_port_start + node_id` for every broker."""
+    """Ports for clients: a bootstrap port, and `broker_port_start + node_id` for every broker.
+
+    With `sni_broker_host` there is one port: the name in a client's TLS handshake selects the broker.
+    """
 
     name: str = Field(default="default", min_length=1)
     """Name of the listener, like the listener names of brokers: clients that connect to a listener get the addresses
@@ -36,6 +42,11 @@ class Listeners(Section):
     then, and add the ID here."""
     tls: ListenerTls | None = None
     """TLS on all ports of the range; plain text if missing."""
+    sni_broker_host: str = ""
+    """Host name of each broker, with `{node_id}` in the place of its ID: `broker-{node_id}.rack-a.kafka.example.com`.
+    If it is set, `bootstrap_port` is the only port, and the name in a client's TLS handshake (SNI) selects the broker.
+    `advertised_host` is the name for clients' `bootstrap.servers`. A broker that joins needs no new port. It needs
+    `tls`, and a certificate and DNS records for all names. If empty, each broker has a port."""
 
     @field_validator("broker_node_ids")
     @classmethod
@@ -43,8 +54,33 @@ class Listeners(Section):
         parse_node_ids(value)
         return value
 
+    @field_validator("sni_broker_host")
+    @classmethod
+    def _host_names(cls, value: str) -> str:
+        if value.count(NODE_ID) != 1 and value:
+            raise ValueError(f"{value!r} does not contain {NODE_ID} once; write it in the place of the broker's ID")
+        if value and not _HOST.fullmatch(broker_host(value, HIGHEST_NODE_ID)):
+            raise ValueError(f"{value!r} gives no host names; write letters, digits and dashes, with dots between them")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Listeners:
+        if not self.sni_broker_host:
+            return self
+        if self.tls is None:
+            raise ValueError("sni_broker_host needs TLS, whose handshake contains the name; set tls")
+        if not _HOST.fullmatch(self.advertised_host) or _is_address(self.advertised_host):
+            raise ValueError(
+                "sni_broker_host needs the name for clients' bootstrap.servers; set advertised_host to a host name"
+            )
+        if node_id_of(self.sni_broker_host, self.advertised_host.lower()) is not None:
+            raise ValueError(f"advertised_host {self.advertised_host} is also the name of a broker; choose another one")
+        return self
+
     @model_validator(mode="after")
     def _ports_fit(self) -> Listeners:
+        if self.by_name:
+            return self
         highest = self.broker_port_start + max(parse_node_ids(self.broker_node_ids))
         if highest > 65535:
             raise ValueError(f"broker_port_start plus the highest of broker_node_ids is {highest}, above port 65535")
@@ -62,14 +98,33 @@ class Listeners(Section):
         """Return the node IDs of `broker_node_ids`, ascending."""
         return parse_node_ids(self.broker_node_ids)
 
+    @property
+    def by_name(self) -> bool:
+        """Return True if the name in a client's TLS handshake selects the broker, and there is one port."""
+        return bool(self.sni_broker_host)
+
+    def host_of(self, node_id: int | None) -> str:
+        """Return the host that clients get for a broker; for None, for bootstrapping."""
+        if node_id is None or not self.by_name:
+            return self.client_host
+        return broker_host(self.sni_broker_host, node_id)
+
     def port_of(self, node_id: int | None) -> int:
         """Return the port of a broker; for None, the bootstrap port."""
-        return self.bootstrap_port if node_id is None else self.broker_port_start + node_id
+        return self.bootstrap_port if node_id is None or self.by_name else self.broker_port_start + node_id
 
     @property
     def ports(self) -> dict[int | None, int]:
-        """Return the port of each node ID; the bootstrap port is under None."""
-        return {node: self.port_of(node) for node in (None, *self.node_ids)}
+        """Return the port of each node ID; the bootstrap port is under None, and alone if names select the broker."""
+        return {node: self.port_of(node) for node in (None, *(() if self.by_name else self.node_ids))}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class Admin(Section):

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 
 HIGHEST_PORT = 65_535
+HIGHEST_NODE_ID = 2**31 - 1
+NODE_ID = "{node_id}"
+"""The place of a broker's ID in the pattern of host names."""
 _SECRETIVE = ("password", "secret", "token")
 
 
@@ -34,6 +37,24 @@ def format_node_ids(nodes: Iterable[int]) -> str:
         else:
             parts.append([node])
     return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def broker_host(pattern: str, node_id: int) -> str:
+    """Return the host name of a broker by the pattern of `sni_broker_host`."""
+    return pattern.replace(NODE_ID, str(node_id))
+
+
+def node_id_of(pattern: str, host: str) -> int | None:
+    """Return the ID of the broker that has the host name by the pattern; None if no broker has it.
+
+    Both are in lower case. Each ID has one name: the digits have no zeros before them.
+    """
+    before, _, behind = pattern.partition(NODE_ID)
+    digits = host[len(before) : len(host) - len(behind)]
+    if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(HIGHEST_NODE_ID)):
+        return None
+    node_id = int(digits)
+    return node_id if node_id <= HIGHEST_NODE_ID and broker_host(pattern, node_id) == host else None
 
 
 def parse_address(text: str) -> tuple[str, int]:

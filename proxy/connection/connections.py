@@ -17,6 +17,7 @@ from proxy.config import Limits
 from proxy.connection.life import EndCause
 from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
+from proxy.security.server_names import NameRejected
 from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
 
@@ -141,6 +142,12 @@ class Connections:
         """A TLS handshake ended without a connection; at most one log line a second."""
         self._stats.tls_handshakes_failed += 1
         self._log("tls_handshake_failed", stranger, reason=reason)
+
+    def name_rejected(self, stranger: Stranger, rejected: NameRejected) -> None:
+        """Count a TLS handshake whose name selects no broker, and log it; at most one log line a second."""
+        self._stats.tls_handshakes_failed += 1
+        self._stats.tls_server_names_rejected[rejected.counted] += 1
+        self._log("tls_server_name_rejected", stranger, reason=str(rejected), remedy=rejected.remedy)
 
     def not_accepted(self, error: OSError) -> None:
         """A TLS port could not accept; at most one log line a second."""

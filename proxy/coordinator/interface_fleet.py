@@ -18,6 +18,8 @@ class ListenersRecord:
     broker_port_start: int
     node_ids: str
     """Node IDs, in the form of the setting `broker_node_ids`."""
+    sni_broker_host: str = ""
+    """Pattern of brokers' host names, as the setting; empty if each broker has a port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The brokers that have a port at this process, and the reason if one has none.
 
+Listeners where the name in the TLS handshake selects the broker have one port for all, so none is missing there.
 The ports of `broker_node_ids` are bound at the start (`ports.bind_all`). A broker that joins with another ID gets its
 port while the proxy runs, as the partitions that it leads would look leaderless otherwise. A port that can't be bound
 is tried again whenever the brokers' list is asked for.
@@ -99,7 +100,11 @@ class BrokerPorts:
         return None
 
     def _missing(self, node_id: int) -> list[Listeners]:
-        return [one for one, listed in self._listed.items() if node_id not in listed and node_id not in self._late[one]]
+        return [
+            one
+            for one, listed in self._listed.items()
+            if not one.by_name and node_id not in listed and node_id not in self._late[one]
+        ]
 
     def _open(self, node_id: int, listen: Listen) -> None:
         try:
@@ -112,7 +117,7 @@ class BrokerPorts:
             self.failed(node_id, str(error))
         else:
             self._failures.pop(node_id, None)
-            ports = [listeners.broker_port_start + node_id for listeners in self._late]
+            ports = [listeners.port_of(node_id) for listeners in self._late if not listeners.by_name]
             log.warning("broker_not_listed", broker=node_id, ports=ports, remedy=remedy_for((node_id,)))
         self._changed()
 

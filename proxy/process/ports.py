@@ -144,7 +144,7 @@ class HeldPorts:
             return
         with ExitStack() as opened:
             for listeners in self._settings.all_listeners:
-                if node_id in listeners.node_ids:
+                if listeners.by_name or node_id in listeners.node_ids:
                     continue
                 bound = bind_late(self._settings, listeners, node_id)
                 opened.enter_context(bound.socket)

@@ -13,6 +13,7 @@ import structlog
 
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
+from proxy.config.values import broker_host
 from proxy.coordinator.clock import running_ms
 from proxy.coordinator.fleet_lease import FleetLease
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -32,11 +33,17 @@ _FIRST_LIFELINE, _LIFELINE_IDS = 1_000_000_000, 1 << 24
 
 
 class _Ports(NamedTuple):
-    """One range of ports of a live proxy."""
+    """One range of ports of a live proxy, or its one port if names select the broker (`sni_broker_host`)."""
 
-    host: str
-    broker_port_start: int
+    record: ListenersRecord
     nodes: frozenset[int]
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Return host and port that stand for a broker; None if none do."""
+        record = self.record
+        if record.sni_broker_host:
+            return broker_host(record.sni_broker_host, node_id), record.bootstrap_port
+        return (record.host, record.broker_port_start + node_id) if node_id in self.nodes else None
 
 
 class _Served(NamedTuple):
@@ -207,11 +214,11 @@ class Fleet:
         addresses = served.addresses
         if len(addresses) > 1:
             addresses = sticky_order(client, addresses)
-        turn = served.turns.get(node_id, 0)
+        turn = served.turns.get(node_id, node_id)
         for number in range(len(addresses)):
-            ports = served.ports[addresses[(turn + number) % len(addresses)]]
-            if node_id in ports.nodes:
-                return ports.host, ports.broker_port_start + node_id
+            address = served.ports[addresses[(turn + number) % len(addresses)]].address_of(node_id)
+            if address is not None:
+                return address
         return None
 
     def lifelines(self, rack: str, client: str, came_by: Listeners, brokers: Collection[int]) -> list[Broker]:
@@ -256,6 +263,7 @@ class Fleet:
                     bootstrap_port=listeners.bootstrap_port,
                     broker_port_start=listeners.broker_port_start,
                     node_ids=self._node_ids(listeners),
+                    sni_broker_host=listeners.sni_broker_host,
                 )
                 for listeners in settings.all_listeners
             ),
@@ -281,9 +289,7 @@ class Fleet:
                 # Who is starting or ending is named where there is nobody else.
                 if not record.serving and (listeners.name, listeners.rack) in by_others:
                     continue
-                ports = _Ports(
-                    listeners.host, listeners.broker_port_start, frozenset(parse_node_ids(listeners.node_ids))
-                )
+                ports = _Ports(listeners, frozenset(parse_node_ids(listeners.node_ids)))
                 # Where clients find a proxy is what they are shared out by, as it stays over a restart.
                 address = f"{listeners.host}:{listeners.bootstrap_port}"
                 served.setdefault((listeners.name, listeners.rack), {})[address] = ports

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from proxy.config.security import BrokerTls, ListenerTls, TlsVersion
 from proxy.security.certificate import first_expiry
+from proxy.security.server_names import ServerNames
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
@@ -114,8 +115,8 @@ async def keep_fresh(files: Iterable[TlsFiles], interval_s: float, warn_within: 
         await asyncio.sleep(interval_s)
 
 
-def listener_tls(settings: ListenerTls, name: str) -> TlsFiles:
-    """TLS towards clients; `name` as in error texts. Raises TlsError."""
+def listener_tls(settings: ListenerTls, name: str, names: ServerNames | None = None) -> TlsFiles:
+    """TLS towards clients; `name` as in error texts. `names` are those that select a broker. Raises TlsError."""
 
     def build(section: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -124,6 +125,8 @@ def listener_tls(settings: ListenerTls, name: str) -> TlsFiles:
         if settings.client_ca_file:
             _load_ca(context, f"{section}.client_ca_file", settings.client_ca_file)
         context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+        if names is not None:
+            context.sni_callback = names.select
         return context
 
     return TlsFiles(name, (settings.certificate_file, settings.key_file, settings.client_ca_file), build)
@@ -168,6 +171,7 @@ _REASONS = {
     "RECORD_LAYER_FAILURE": _NO_TLS,
     "UNKNOWN_PROTOCOL": _NO_TLS,
     "UNSUPPORTED_PROTOCOL": "the other side knows only versions of TLS that minimum_version refuses",
+    "CALLBACK_FAILED": "the host name in the handshake (SNI) is not ASCII",
     "NO_SHARED_CIPHER": "the two sides have no cipher in common",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate, and client_auth is required",
     "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the CA of our certificate",

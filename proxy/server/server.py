@@ -31,6 +31,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
 from proxy.routing.fleet import Fleet
+from proxy.security.server_names import ServerNames
 from proxy.security.tls import TlsError, TlsFiles, listener_tls
 from proxy.server.reload import Reloader
 from proxy.storage import open_storage
@@ -142,7 +143,11 @@ class Server:
         """Build all parts. Raises StartError."""
         try:
             self._tls = {
-                listeners: listener_tls(listeners.tls, f"{self.settings.section_of(listeners)}.tls")
+                listeners: listener_tls(
+                    listeners.tls,
+                    f"{self.settings.section_of(listeners)}.tls",
+                    ServerNames(listeners) if listeners.by_name else None,
+                )
                 for listeners in self.settings.all_listeners
                 if listeners.tls is not None
             }
@@ -204,14 +209,23 @@ class Server:
     async def _listen(self, bound: Bound) -> None:
         assert self._parts is not None
         assert self._context is not None
-        made = partial(ClientConnection, self._context, bound.listeners, bound.node_id)
+        made = partial(ClientConnection, self._context, bound.listeners)
         tls = self._tls.get(bound.listeners)
         try:
             if tls is None:
                 loop = asyncio.get_running_loop()
-                self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
+                made_for = partial(made, bound.node_id)
+                self._listeners.append(await loop.create_server(made_for, sock=bound.socket, backlog=_BACKLOG))
             else:
-                listener = TlsListener(bound.socket, tls, made, self._parts.clients.connections, self.settings.limits)
+                listener = TlsListener(
+                    bound.socket,
+                    tls,
+                    made,
+                    self._parts.clients.connections,
+                    self.settings.limits,
+                    node_id=bound.node_id,
+                    by_name=bound.listeners.by_name,
+                )
                 listener.start(_BACKLOG)
                 self._listeners.append(listener)
         except OSError as error:  # another process bound the port at the same time, and now listens

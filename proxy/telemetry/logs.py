@@ -10,6 +10,7 @@ import structlog
 
 from proxy.telemetry.recent import LEVELS as NOTED_LEVELS
 from proxy.telemetry.recent import RECENT_ERRORS
+from proxy.telemetry.unraisable import log_unraisable
 
 # Traces show no values of variables, because passwords and records are among them.
 _TRACE = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
@@ -45,6 +46,7 @@ class _Level:
 def configure_logging(level: str, log_format: str) -> None:
     """`level`: debug, info, warning or error. `log_format`: console or json."""
     set_log_level(level)
+    log_unraisable()
     structlog.configure(
         processors=_processors(log_format),
         # A logger that has been used keeps its class: what follows the level has to be a processor.

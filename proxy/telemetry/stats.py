@@ -28,6 +28,8 @@ LOOP_LAG_BOUNDS_S = (0.002, 0.004, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0
 GETS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
 CUT_OFF_REASONS = ("slow_request", "slow_broker", "reads_nothing", "unread_answers")
 """Why the proxy ends a connection that is in use."""
+NAME_REJECTIONS = ("missing", "unknown")
+"""Why the name in a client's TLS handshake selects no broker."""
 STORAGE_OPERATIONS = ("put", "get", "list", "delete")
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)
 OTHER_TOPICS = "(others)"
@@ -136,6 +138,7 @@ class Stats:
         """Client connections that have ended, by cause (`connection.life.EndCause`)."""
         self.protocol_errors = 0
         self.tls_handshakes_failed = 0
+        self.tls_server_names_rejected = dict.fromkeys(NAME_REJECTIONS, 0)
         self.upstream_failures = 0
         self.record_bytes: defaultdict[RecordKey, int] = defaultdict(int)
         """Bytes of record batches without the frames around them, counted by `count_records`. A topic's bytes are added

@@ -1,7 +1,8 @@
-"""Run aiokafka as an application under load, in its own process: `aiokafka_load.py produce|consume BOOTSTRAP TOPIC…`.
+"""Run aiokafka as an application under load, in its own process: `aiokafka_load.py ROLE BOOTSTRAP CA TOPIC…`.
 
-The process prints a JSON object per line for each record or error that it receives, like the Go program of the
-conformance tests. It ends at SIGTERM, after all records are acknowledged.
+The role is `produce` or `consume`. `CA` is a file of certificates to trust; if it is empty, the client uses no TLS. The
+process prints a JSON object per line for each record or error that it receives, like the Go program of the conformance
+tests. It ends at SIGTERM, after all records are acknowledged.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
+from aiokafka.helpers import create_ssl_context
 
 PARTITIONS = 3
 PAUSE_SECONDS = 0.02
@@ -24,8 +26,16 @@ def say(event: str, **values: Any) -> None:
     print(json.dumps({"event": event, **values}), flush=True)
 
 
-async def produce(bootstrap: str, topics: list[str], ended: asyncio.Event) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as client:
+def security(ca_file: str) -> dict[str, Any]:
+    """Return the client's settings for TLS."""
+    if not ca_file:
+        return {}
+    return {"security_protocol": "SSL", "ssl_context": create_ssl_context(cafile=ca_file)}
+
+
+async def produce(bootstrap: str, ca_file: str, topics: list[str], ended: asyncio.Event) -> None:
+    more = security(ca_file)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, **more) as client:
         waiting: set[asyncio.Task[None]] = set()
 
         async def acknowledge(future: asyncio.Future[Any], topic: str, partition: int, number: int) -> None:
@@ -47,8 +57,9 @@ async def produce(bootstrap: str, topics: list[str], ended: asyncio.Event) -> No
         await asyncio.gather(*waiting)
 
 
-async def consume(bootstrap: str, topics: list[str], ended: asyncio.Event) -> None:
-    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as client:
+async def consume(bootstrap: str, ca_file: str, topics: list[str], ended: asyncio.Event) -> None:
+    more = security(ca_file)
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **more) as client:
         client.assign([TopicPartition(topic, partition) for topic in topics for partition in range(PARTITIONS)])
         while not ended.is_set():
             try:
@@ -69,11 +80,11 @@ async def consume(bootstrap: str, topics: list[str], ended: asyncio.Event) -> No
 
 
 async def main() -> None:
-    role, bootstrap, *topics = sys.argv[1:]
+    role, bootstrap, ca_file, *topics = sys.argv[1:]
     ended = asyncio.Event()
     logging.disable()  # the library's own log lines are not errors of the application
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    await (produce if role == "produce" else consume)(bootstrap, topics, ended)
+    await (produce if role == "produce" else consume)(bootstrap, ca_file, topics, ended)
 
 
 if __name__ == "__main__":

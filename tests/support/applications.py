@@ -5,8 +5,8 @@
         ...
         applications.finish()      # asserts that no error surfaced, and that nothing was lost, repeated or reordered
 
-Every client has a classic and a diskless topic, with one idempotent producer and one consumer. librdkafka runs the
-demo's load (`tests.support.load`).
+Every client has a classic and a diskless topic, with one idempotent producer and one consumer. If the stack has TLS,
+clients use it. librdkafka runs the demo's load (`tests.support.load`) if it is not named as a client.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from proxy.demo.process import Process
+from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
-from tests.support import aiokafka_load
+from tests.support import aiokafka_load, confluent_load
 from tests.support.confluent import read_partitions
-from tests.support.topics import KINDS, new_topic
+from tests.support.topics import KINDS, new_topic, tls_settings
 
 CLIENTS = ("java", "aiokafka", "go")
 PARTITIONS = aiokafka_load.PARTITIONS
@@ -102,15 +103,26 @@ class Application:
 class Applications:
     """Applications of some or all clients. The context stops them when it ends."""
 
-    def __init__(self, stack: Stack, bootstrap: str, clients: Sequence[str] = CLIENTS) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        bootstrap: str,
+        clients: Sequence[str] = CLIENTS,
+        *,
+        within: Callable[[Sequence[str]], Sequence[str]] = tuple,
+        topics_of: Callable[[str], list[str]] | None = None,
+    ) -> None:
+        """Take `within`, which wraps each program, and `topics_of`, which creates the two topics of a client."""
         self._stack = stack
         self._bootstrap = bootstrap
+        self._within = within
+        self._ca_file = str(stack.security.ca_file) if stack.security.with_tls else ""
         self.producers: list[Application] = []
         self.consumers: list[Application] = []
         self.topics: list[str] = []
-        adding = {"java": self._java, "aiokafka": self._aiokafka, "go": self._go}
+        adding = {"java": self._java, "aiokafka": self._aiokafka, "go": self._go, "librdkafka": self._librdkafka}
         for client in clients:
-            topics = [new_topic(stack, client, kind, PARTITIONS) for kind in KINDS]
+            topics = topics_of(client) if topics_of else [new_topic(stack, client, kind, PARTITIONS) for kind in KINDS]
             self.topics += topics
             adding[client](topics)
 
@@ -162,7 +174,7 @@ class Applications:
     def _stored(self, topic: str) -> Iterator[Reported]:
         """Yield the records that a reader in the last rack finds."""
         bootstrap = self._stack.bootstrap(self._stack.options.racks[-1])
-        for partition, records in enumerate(read_partitions(bootstrap, topic, PARTITIONS)):
+        for partition, records in enumerate(read_partitions(bootstrap, topic, PARTITIONS, **tls_settings(self._stack))):
             for record in records:
                 yield Reported(topic, partition, record.offset, int(record.value or b"-1"))
 
@@ -175,32 +187,41 @@ class Applications:
 
     def _add(self, to: list[Application], name: str, command: Sequence[str], parse: Callable[..., object]) -> None:
         log = self._stack.directory / "logs" / f"{name}-{len(self.topics)}-{time.monotonic_ns()}.log"
-        to.append(Application(name, command, log, parse))
+        to.append(Application(name, self._within(command), log, parse))
 
     def _java(self, topics: list[str]) -> None:
         configs = self._stack.directory / "config" / "application.properties"
-        configs.write_text("".join(f"{name}={value}\n" for name, value in JAVA_PRODUCER.items()))
+        tls = self._stack.security.java_properties(ADMIN) if self._ca_file else None
+        secured = tls.read_text() if tls else ""
+        configs.write_text(secured + "".join(f"{name}={value}\n" for name, value in JAVA_PRODUCER.items()))
         for topic in topics:
             shared = ("--bootstrap-server", self._bootstrap, "--topic", topic)
             producing = (*shared, "--throughput", str(RATE), "--acks", "-1", "--command-config", str(configs))
             command = self._stack.java_command(f"{TOOLS}.VerifiableProducer", *producing)
             self._add(self.producers, f"java-producer-{topic}", command, java_acknowledged)
             reading = (*shared, "--group-id", f"{topic}-readers", "--reset-policy", "earliest", "--verbose")
+            reading += ("--command-config", str(tls)) if tls else ()
             command = self._stack.java_command(f"{TOOLS}.VerifiableConsumer", *reading)
             self._add(self.consumers, f"java-consumer-{topic}", command, java_read)
 
     def _aiokafka(self, topics: list[str]) -> None:
         for to, role in ((self.producers, "produce"), (self.consumers, "consume")):
-            command = [sys.executable, aiokafka_load.__file__, role, self._bootstrap, *topics]
+            command = [sys.executable, aiokafka_load.__file__, role, self._bootstrap, self._ca_file, *topics]
             self._add(to, f"aiokafka-{role}", command, json_reported)
+
+    def _librdkafka(self, topics: list[str]) -> None:
+        for to, role in ((self.producers, "produce"), (self.consumers, "consume")):
+            command = [sys.executable, confluent_load.__file__, role, self._bootstrap, self._ca_file, *topics]
+            self._add(to, f"librdkafka-{role}", command, json_reported)
 
     def _go(self, topics: list[str]) -> None:
         program = str(GO_CLIENT.resolve())
+        shared = ("-bootstrap", self._bootstrap, *(("-tls", "-tls-ca", self._ca_file) if self._ca_file else ()))
         for topic in topics:
             load = ("-rate", str(RATE), "-partitions", str(PARTITIONS))
-            command = [program, "produce", "-bootstrap", self._bootstrap, "-topic", topic, *load]
+            command = [program, "produce", *shared, "-topic", topic, *load]
             self._add(self.producers, f"go-producer-{topic}", command, json_reported)
-        command = [program, "consume", "-bootstrap", self._bootstrap, "-topic", ",".join(topics), "-numbers"]
+        command = [program, "consume", *shared, "-topic", ",".join(topics), "-numbers"]
         self._add(self.consumers, "go-consumer", command, json_reported)
 
 

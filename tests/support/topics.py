@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
 
 CLASSIC, DISKLESS = "classic", "diskless"
@@ -26,7 +28,12 @@ other."""
 
 def admin(stack: Stack, rack: str = "rack-a") -> AdminClient:
     """Return an Admin client of the rack."""
-    return AdminClient({"bootstrap.servers": stack.bootstrap(rack)})
+    return AdminClient({"bootstrap.servers": stack.bootstrap(rack), **tls_settings(stack)})
+
+
+def tls_settings(stack: Stack) -> dict[str, Any]:
+    """Return the settings of librdkafka for a stack with TLS and without users."""
+    return stack.security.client_settings(ADMIN) if stack.security.kind == "ssl" else {}
 
 
 def new_topic(

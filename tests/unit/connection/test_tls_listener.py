@@ -16,10 +16,11 @@ import uvloop
 from structlog.testing import capture_logs
 
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable, connect_broker
-from proxy.config import Limits
+from proxy.config import Limits, Listeners
 from proxy.config.security import BrokerTls, ListenerTls
 from proxy.connection.connections import Connections
 from proxy.connection.tls_listener import TlsListener
+from proxy.security.server_names import ServerNames
 from proxy.security.tls import TlsFiles, broker_tls, listener_tls
 from proxy.telemetry.stats import Stats
 
@@ -39,18 +40,26 @@ class Echo(asyncio.Protocol):
 class Port:
     """A listener and its counts."""
 
-    def __init__(self, directory: Path, limits: Limits, client_auth: str) -> None:
+    def __init__(self, directory: Path, limits: Limits, client_auth: str, listeners: Listeners | None = None) -> None:
+        self.made_for: list[int | None] = []
         self.certificate, self.ca_file = directory / "listener.pem", directory / "clients.pem"
         settings: dict[str, Any] = {"certificate_file": str(self.certificate)}
         if client_auth != "none":
             settings |= {"client_ca_file": str(self.ca_file), "client_auth": client_auth}
-        self.tls: TlsFiles = listener_tls(ListenerTls(**settings), "listeners.tls")
+        names = ServerNames(listeners) if listeners is not None else None
+        self.tls: TlsFiles = listener_tls(ListenerTls(**settings), "listeners.tls", names)
         self.stats = Stats()
         self.connections = Connections(limits, self.stats)
         self._socket = socket.socket()
         self._socket.bind((HOST, 0))
         self.port = self._socket.getsockname()[1]
-        self.listener = TlsListener(self._socket, self.tls, Echo, self.connections, limits)
+        self.listener = TlsListener(
+            self._socket, self.tls, self.make, self.connections, limits, node_id=7, by_name=names is not None
+        )
+
+    def make(self, node_id: int | None) -> asyncio.Protocol:
+        self.made_for.append(node_id)
+        return Echo()
 
     async def failures(self, count: int) -> None:
         """Wait until this many handshakes have failed."""
@@ -73,8 +82,10 @@ def issue(ca: trustme.CA, path: Path) -> Path:
 
 
 @asynccontextmanager
-async def listening(directory: Path, client_auth: str = "none", **limits: int) -> AsyncIterator[Port]:
-    port = Port(directory, Limits(**limits), client_auth)
+async def listening(
+    directory: Path, client_auth: str = "none", listeners: Listeners | None = None, **limits: int
+) -> AsyncIterator[Port]:
+    port = Port(directory, Limits(**limits), client_auth, listeners)
     port.listener.start(100)
     try:
         yield port

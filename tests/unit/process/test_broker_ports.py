@@ -190,6 +190,29 @@ def test_check_says_what_becomes_of_brokers_that_are_left_out(taken: tuple[Setti
     assert f", without broker {node_id}: " in unlisted.text
 
 
+def test_listeners_that_select_brokers_by_name_need_no_port_for_one_that_joins() -> None:
+    settings = settings_of(broker_node_ids="1-3")
+    named = Listeners.model_validate(
+        {
+            "name": "named",
+            "bootstrap_port": 1025,
+            "advertised_host": "bootstrap.example.com",
+            "sni_broker_host": "broker-{node_id}.example.com",
+            "tls": {"certificate_file": "listener.pem"},
+        }
+    )
+    only = settings.model_copy(update={"listeners": named})
+    server = Listening(only)
+    ports = server.begin()
+    ports.take_brokers({1, 2, 4, 70_000})
+    assert (server.opened, ports.without_port, ports.unlisted, ports.remark) == ([], {}, (), None)
+    (found,) = check_joined(only, {1, 70_000}, ())
+    assert (found.level, found.where) == (Level.OK, "listeners.sni_broker_host")
+    both = Listening(settings.model_copy(update={"additional_listeners": (named,)}))
+    both.begin().take_brokers({1, 12})
+    assert both.opened == [("default", 12)]
+
+
 @given(st.sets(st.integers(0, 200), min_size=1))
 def test_node_ids_are_written_as_they_are_read(nodes: set[int]) -> None:
     assert parse_node_ids(format_node_ids(nodes)) == tuple(sorted(nodes))

@@ -336,3 +336,42 @@ async def test_a_lease_that_ran_out_and_began_again_is_another_one(monkeypatch):
     with pytest.raises(LeaseLapsed):
         proxy.fleet.check_lease(number)
     proxy.fleet.check_lease(proxy.fleet.lease_number)
+
+
+def by_name(rack, port, host=""):
+    return Listeners.model_validate(
+        {
+            "name": "tls",
+            "rack": rack,
+            "bootstrap_port": port,
+            "advertised_host": f"{host or 'bootstrap'}.{rack}.example.com",
+            "sni_broker_host": f"{host}broker-{{node_id}}.{rack}.example.com",
+            "tls": {"certificate_file": "listener.pem"},
+        }
+    )
+
+
+async def test_clients_get_the_name_of_each_broker_at_the_one_port_of_a_rack():
+    store, registry = Store(), ModelTopicRegistry()
+    first, second = by_name("rack-a", 9092), by_name("rack-b", 9093)
+    proxy = await Proxy(store, registry, additional_listeners=(first, second)).start()
+    assert proxy.fleet.listener(7, "rack-a", "client", first) == ("broker-7.rack-a.example.com", 9092)
+    assert proxy.fleet.listener(70_000, "rack-b", "client", first) == ("broker-70000.rack-b.example.com", 9093)
+    lifelines = proxy.fleet.lifelines("rack-a", "client", first, {1})
+    assert [(one.host, one.port) for one in lifelines] == [("bootstrap.rack-b.example.com", 9093)]
+
+
+async def test_proxies_with_names_of_their_own_share_brokers_also_those_that_nobody_listed():
+    store, registry = Store(), ModelTopicRegistry()
+    here, there = by_name("rack-a", 9092, "one"), by_name("rack-a", 9092, "two")
+    proxies = [
+        Proxy(store, registry, port=19092 + 100 * number, proxy_id=str(number), additional_listeners=(listeners,))
+        for number, listeners in enumerate((here, there))
+    ]
+    for proxy in [*proxies, *proxies]:
+        await proxy.start()
+    hosts = [proxies[0].fleet.listener(node, "rack-a", "client", here)[0] for node in range(70_000, 70_004)]
+    assert {host[:3] for host in hosts[:2]} == {host[:3] for host in hosts[2:]} == {"one", "two"}
+    assert proxies[1].fleet.listener(5, "rack-a", "client", there) == proxies[0].fleet.listener(
+        5, "rack-a", "client", here
+    )

@@ -87,7 +87,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{/*
-Ports of a Service in front of proxies with that config, bootstrap and each broker's:
+Ports of a Service in front of proxies with that config, bootstrap and each broker's (not with sni_broker_host):
 (dict "root" $ "config" the file as a dict "side" "outside", "inside" or "both"); "bootstrapOnly" true for those alone.
 */}}
 {{- define "diskless-proxy.ports" -}}
@@ -101,7 +101,7 @@ Ports of a Service in front of proxies with that config, bootstrap and each brok
   port: {{ int (default 19092 $one.bootstrap_port) }}
   targetPort: {{ int (default 19092 $one.bootstrap_port) }}
   protocol: TCP
-{{- if not $in.bootstrapOnly }}
+{{- if not (or $in.bootstrapOnly $one.sni_broker_host) }}
 {{- range include "diskless-proxy.nodeIds" (default "0-9" $one.broker_node_ids) | fromJsonArray }}
 - name: {{ $name }}broker-{{ int . }}
   port: {{ add $start (int .) }}
@@ -128,11 +128,15 @@ Ports of a Service in front of proxies with that config, bootstrap and each brok
 {{- $config := mustMergeOverwrite (deepCopy $root.Values.config) (deepCopy (default dict $rack.config)) }}
 {{- $_ := set $config "rack" $rack.name }}
 {{- $_ := set $config "brokers" (default dict $config.brokers) }}
+{{- if and $rack.sniBrokerHost (not $rack.advertisedHost) }}
+{{- fail (printf "racks: %s has sniBrokerHost and no advertisedHost; set it to the name for bootstrap.servers, such as bootstrap.%s.kafka.example.com" $rack.name $rack.name) }}
+{{- end }}
 {{- $inside := printf "%s.%s.svc" (include "diskless-proxy.rackName" .) $root.Release.Namespace }}
 {{- $outside := include "diskless-proxy.outside" (dict "root" $root "config" $config) | fromJsonArray }}
 {{- range prepend (default list $config.additional_listeners) $config.listeners }}
 {{- $host := default $inside $rack.advertisedHost }}
 {{- if and $outside (not (has (default "default" .name) $outside)) }}{{ $host = $inside }}{{ end }}
+{{- if and $rack.sniBrokerHost (eq $host (default "" $rack.advertisedHost)) (not .advertised_host) }}{{ $_ := set . "sni_broker_host" $rack.sniBrokerHost }}{{ end }}
 {{- if not .advertised_host }}{{ $_ := set . "advertised_host" $host }}{{ end }}
 {{- if not .host }}{{ $_ := set . "host" "0.0.0.0" }}{{ end }}
 {{- end }}
