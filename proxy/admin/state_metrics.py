@@ -141,6 +141,11 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
             for topic, count in named_topics(parts.housekeeping.housekeeper.shadows.stray_records).items()
         ],
     )
+    yield gauge(
+        "classic_topics_named_diskless",
+        "Classic topics whose names default_diskless_topics matches; reported by the proxy that keeps house.",
+        len(parts.housekeeping.named_diskless.topics),
+    )
     yield from _under_replicated(parts)
     racks = [record.rack for record in parts.routing.fleet.records.values() if record.serving]
     yield labelled_gauge(

@@ -17,6 +17,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.index import IndexPacker
+from proxy.housekeeping.named_diskless import NamedDiskless
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
@@ -28,6 +29,7 @@ class HousekeepingParts(RoomParts):
     """The housekeeper has all of it."""
 
     housekeeper: Housekeeper
+    named_diskless: NamedDiskless
 
     def background(self) -> Iterable[Work]:
         """Return the housekeeping."""
@@ -46,7 +48,14 @@ def build_housekeeping(
     """Build the parts; nothing is deleted yet."""
     settings, storage, coordinator = process.settings, stores.storage, stores.coordinator
     cluster, registry = brokers.cluster, topics.topics
+    named_diskless = NamedDiskless(
+        cluster,
+        process.turns,
+        patterns=lambda: settings.default_diskless_topics,
+        is_registered=lambda name: registry.find(name) is not None,
+    )
     return HousekeepingParts(
+        named_diskless=named_diskless,
         housekeeper=Housekeeper(
             settings,
             stores.fleet_store,
@@ -66,7 +75,8 @@ def build_housekeeping(
             gone_back=lambda: registry.gone_back,
             store_ahead_ms=lambda: _store_ahead_ms(coordinator),
             rollups=accounting.rollup_expiry,
-        )
+            named_diskless=named_diskless,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.process.turns import Turns
 from proxy.protocol.api_keys import LIST_OFFSETS, METADATA
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import encode, nested, read_response
@@ -65,6 +66,16 @@ async def ask_topics(connection: ServiceConnection, topic_ids: Sequence[bytes] |
         elif topic.error_code in _UNKNOWN:
             denied.add(topic_id)
     return Known(metadata_cluster_id(body, _VERSION) or "", known, frozenset(denied))
+
+
+async def ask_all_names(connection: ServiceConnection, turns: Turns) -> list[str]:
+    """Return the names of all topics that the proxy may see. Raises BrokerUnreachable and ProtocolError.
+
+    An answer with very many topics is read in turns.
+    """
+    body = await connection.ask(METADATA, _VERSION, _request(None))
+    topics = await turns.do(metadata_topics.steps(body, _VERSION))
+    return [topic.name for topic in topics if topic.error_code == NONE and topic.name is not None]
 
 
 async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes]) -> dict[int, dict[Partition, bytes]]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from proxy.inspection.shadows import BrokersView
     from proxy.inspection.topics import TopicFigures
 
+NAMED_DISKLESS = "live, with a diskless name"
+"""State of a classic topic whose name `default_diskless_topics` matches."""
+
 app = typer.Typer(help="Topics: which are diskless, their offsets and sizes.", no_args_is_help=True)
 
 
@@ -48,6 +51,15 @@ def list_topics(
     for row in rows:
         table.add_row(row["topic"], row["kind"], str(row["partitions"]), row["state"], row["topic_id"])
     output().print(table)
+    if misnamed := [row["topic"] for row in rows if row["state"] == NAMED_DISKLESS]:
+        from proxy.housekeeping.named_diskless import REMEDY
+
+        output().print(
+            f"{len(misnamed)} classic {'topic has' if len(misnamed) == 1 else 'topics have'} a name that "
+            f"default_diskless_topics matches: {REMEDY}",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _list_under_replicated(config: Path, diskless_only: bool, as_json: bool) -> None:
@@ -198,7 +210,7 @@ def accept_replicas(
 
 async def _listed(config: Path, diskless_only: bool) -> list[dict[str, Any]]:
     from proxy.config import load_settings
-    from proxy.inspection.shadows import all_topics
+    from proxy.inspection.shadows import all_topics, classic_topics_named_diskless
     from proxy.inspection.stores import open_registry
 
     settings = load_settings(config)
@@ -212,9 +224,11 @@ async def _listed(config: Path, diskless_only: bool) -> list[dict[str, Any]]:
         for topic in registered.values():
             if topic.state == "live" and shadows.get(topic.name, (b"", 0))[0] != topic.topic_id:
                 rows[topic.name]["state"] = "live, without its shadow"
+        misnamed = await classic_topics_named_diskless(settings, registered)
         for name, (topic_id, partitions) in shadows.items():
             if name not in rows:
-                rows[name] = _listed_row(name, "classic", partitions, "live", topic_id)
+                state = NAMED_DISKLESS if name in misnamed else "live"
+                rows[name] = _listed_row(name, "classic", partitions, state, topic_id)
     return [rows[name] for name in sorted(rows)]
 
 

@@ -22,6 +22,7 @@ from proxy.coordinator.interface_fleet import FleetStore
 from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
+from proxy.housekeeping.named_diskless import NamedDiskless
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNKNOWN, Retention
 from proxy.housekeeping.shadows import Shadows
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 LEASE = "housekeeping"
 CLOCKS_APART_MS = 60_000
 """From here on `diskless-proxy check` calls clocks that differ an error, too."""
-_DELETES_NO_RECORDS = {"index", "stray records", "rollups"}
+_DELETES_NO_RECORDS = {"index", "stray records", "diskless names", "rollups"}
 _POLL_S = 1.0
 
 
@@ -62,6 +63,7 @@ class Housekeeper:
         gone_back: Callable[[], bool] = lambda: False,
         store_ahead_ms: Callable[[], int] = lambda: 0,
         rollups: RollupExpiry | None = None,
+        named_diskless: NamedDiskless | None = None,
     ) -> None:
         self._fenced = fenced
         self._gone_back = gone_back
@@ -70,7 +72,8 @@ class Housekeeper:
         self._garbage = garbage
         self._settings = settings
         self.shadows = shadows
-        self._lease = Lease(fleet_store, LEASE, identity, shadows.lease_lost)
+        self._named_diskless = named_diskless
+        self._lease = Lease(fleet_store, LEASE, identity, self._forget)
         self._defaults: RetentionDefaults | None = None
         self._refused = False
         """True if the brokers have refused to return their defaults."""
@@ -88,6 +91,9 @@ class Housekeeper:
         """Name, interval in milliseconds, and function of each kind of work."""
         if rollups is not None:
             self._work.append(("rollups", lambda: ROLLUPS_INTERVAL_MS, rollups.sweep))
+        if named_diskless is not None:
+            every = settings.brokers
+            self._work.append(("diskless names", lambda: every.stray_records_interval_ms, named_diskless.look))
 
     async def keep_house(self) -> None:
         """Do the due work as long as the lease is held, forever. Failures are logged once until they end."""
@@ -122,6 +128,12 @@ class Housekeeper:
                         )
                     failing[name] = type(error)
                 done_s[name] = loop.time()
+
+    def _forget(self) -> None:
+        """Drop what was found: another proxy looks from now on."""
+        self.shadows.lease_lost()
+        if self._named_diskless is not None:
+            self._named_diskless.forget()
 
     @property
     def holds_lease(self) -> bool:

@@ -3,7 +3,7 @@ topics."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,7 +12,9 @@ from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
 from proxy.coordinator.interface_registry import DisklessTopic
+from proxy.housekeeping.named_diskless import NamedDiskless
 from proxy.housekeeping.stray import StrayRecords
+from proxy.process.turns import Turns
 from proxy.wire.errors import ProtocolError
 
 PRESENT, MISSING, UNKNOWN = "present", "missing", "unknown"
@@ -44,6 +46,22 @@ async def all_topics(settings: Settings) -> dict[str, tuple[bytes, int]]:
     async with _cluster(settings) as cluster:
         known = await ask_topics(cluster.service, None)
     return {topic.name: (topic.topic_id, topic.partition_count) for topic in known.topics.values()}
+
+
+async def classic_topics_named_diskless(settings: Settings, registered: Collection[str]) -> frozenset[str]:
+    """Return the classic topics that are to be diskless by their names, as `housekeeping.named_diskless` says.
+
+    Raises BrokerUnreachable and ProtocolError.
+    """
+    async with _cluster(settings) as cluster:
+        turns = Turns(settings.limits.long_work_slice_ms / 1000)
+        looking = NamedDiskless(
+            cluster,
+            turns,
+            patterns=lambda: settings.default_diskless_topics,
+            is_registered=lambda name: name in registered,
+        )
+        return frozenset(await looking.find())
 
 
 async def look_at_shadows(settings: Settings, topics: Sequence[DisklessTopic]) -> BrokersView:

@@ -171,3 +171,34 @@ def test_a_marker_in_a_placeholder_topic_is_not_a_stray_record(stack: Stack) -> 
     # A commit is answered before its marker is written.
     wait_for(lambda: offsets(stack, topic) == (0, 1 + 2 + 3 + 3), "the last marker did not come")
     assert asyncio.run(count()) == {topic: 1 + 2 + 3}
+
+
+def test_a_topic_with_a_diskless_name_that_is_created_at_the_brokers_is_reported(stack: Stack) -> None:
+    """Terraform or a Topic Operator that is connected to the brokers does this."""
+    name = f"diskless.past-{uuid.uuid4().hex[:6]}"
+    compacted = f"diskless.past-compacted-{uuid.uuid4().hex[:6]}"
+    replicas = replica_count(stack)
+    client = direct(stack)
+    client.create_topics([NewTopic(name, 1, replicas)])[name].result(40)
+    client.create_topics([NewTopic(compacted, 1, replicas, config={"cleanup.policy": "compact"})])[compacted].result(40)
+    through_proxy = f"diskless.through-{uuid.uuid4().hex[:6]}"
+    create_topic(stack, through_proxy, CLASSIC)
+
+    def reported() -> float:
+        """Return the sum over the proxies: only the one that keeps house reports any."""
+        return sum(Metrics(stack, rack).value("classic_topics_named_diskless") for rack in stack.proxies)
+
+    try:
+        wait_for(lambda: reported() == 1, "one topic is reported")
+        states = {row["topic"]: (row["kind"], row["state"]) for row in topics_command(stack, "list")}
+        assert states[name] == ("classic", "live, with a diskless name")
+        assert states[compacted] == ("classic", "live")
+        assert states[through_proxy] == ("diskless", "live")
+        config = str(stack.config_path("rack-a"))
+        printed = CliRunner().invoke(app, ["topics", "list", "--config", config]).stdout
+        assert "1 classic topic has a name that default_diskless_topics matches: recreate the topic" in printed
+    finally:
+        for topic in (name, compacted):
+            delete_directly(stack, topic)
+        delete_topic(stack, through_proxy)
+    wait_for(lambda: reported() == 0, "nothing is reported after its deletion")
