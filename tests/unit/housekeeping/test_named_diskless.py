@@ -1,4 +1,4 @@
-"""Which topics are reported as classic although their names are to be diskless."""
+"""Report topics as classic although their names are to be diskless."""
 
 from __future__ import annotations
 
