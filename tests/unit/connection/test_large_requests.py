@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from proxy.assembly.context import Context
 from proxy.assembly.handlers import build_handlers
 from proxy.config import Listeners
 from proxy.connection.connection import ClientConnection
@@ -48,9 +47,8 @@ class Proxied:
         lookup = TimeLookup(coordinator, parts.diskless.rows, log, max_rows=1, max_batch_bytes=1)
         parts = with_parts(parts, stores={"coordinator": coordinator}, diskless={"time_lookup": lookup})
         parts.brokers.cluster.connect = self._connect  # type: ignore[method-assign]
-        context = Context(parts, build_handlers(parts))
         self._steps = steps
-        self.connection = ClientConnection(context, Listeners(), 1)
+        self.connection = ClientConnection(parts.clients.shared, build_handlers(parts), Listeners(), 1)
         self.client = FakeTransport(self.connection)
         self.connection.connection_made(self.client)
 
