@@ -14,6 +14,7 @@ from proxy.cli.connections import connections
 from proxy.cli.fleet import fleet
 from proxy.cli.run import run
 from proxy.cli.top import top
+from proxy.cli.verify import verify
 
 app = typer.Typer(
     name="diskless-proxy",
@@ -26,6 +27,7 @@ app.command()(check)
 app.command()(fleet)
 app.command()(top)
 app.command()(connections)
+app.command()(verify)
 app.add_typer(topics.app, name="topics")
 app.add_typer(segments.app, name="segments")
 app.add_typer(coordinator.app, name="coordinator")
