@@ -1,18 +1,29 @@
-"""The coordinator that a proxy's settings describe, for proxies and for jobs and commands on their stores."""
+"""The coordinator and the registry that a proxy's settings describe, for proxies and for jobs and commands."""
 
 from __future__ import annotations
 
 from redis.asyncio import Redis
 
 from proxy.config import Settings
+from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
 
 
-def coordinator_on(client: Redis, settings: Settings) -> RedisCoordinator:
-    """Return a coordinator on the shared client of `connect.py`; nothing is sent yet."""
+def coordinator_on(client: Redis, settings: Settings, journal: Journal | None = None) -> RedisCoordinator:
+    """Return a coordinator on the shared client of `connect.py`; nothing is sent yet.
+
+    `journal`: the journal of `settings.journal`; None if it has none.
+    """
     return RedisCoordinator(
         client,
         settings.redis,
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         producer_batches_remembered=settings.producer_batches_remembered,
+        journal=journal,
     )
+
+
+def registry_on(client: Redis, settings: Settings, coordinator: RedisCoordinator) -> RedisTopicRegistry:
+    """Return the registry next to a coordinator; nothing is sent yet."""
+    return RedisTopicRegistry(client, settings.redis, view=coordinator.view)

@@ -7,6 +7,9 @@ from struct import Struct
 from typing import NamedTuple
 
 _SHARD_HEADER = Struct(">8sIBIQ8s16sQQQQQQ16s")
+_VIEW_HEADER = Struct(">8xIBqqQ16s")
+_REGISTRY_CHANGE = Struct(">q8s8s")
+_REGISTRY_HEADER = Struct(">Bq16s")
 _REPLY_HEADER = Struct(">8s16sQQQQQQI")
 _LIFE = Struct(">8s16sQQQ")
 _LOOK = Struct(">qqQQ")
@@ -20,6 +23,9 @@ NO_IDENTITY = bytes(16)
 
 MAY_WRITE, READS, LOOKS = 0, 1, 2
 """What a script is run for: it may change something, reads only, or looks at a shard whatever is wrong with it."""
+APPLIES, TIDIES, QUIET = 0, 3, 16
+"""In a view of a journal: a script applies a record; it changes how records are kept, and no answer; it announces
+nothing."""
 _WANTS_LIVES = 16
 
 
@@ -122,6 +128,29 @@ def pack_shard_header(
         )
         + lives
     )
+
+
+def pack_view_header(
+    shards: int, mode: int, identity: bytes, *, position: int, time_ms: int = 0, not_after_ms: int = 0
+) -> bytes:
+    """Return the first argument of every script of a shard that is a view of the journal `identity`.
+
+    `position`: of the record that is applied, at `time_ms`; else the position up to which the shard must have applied.
+    """
+    return _VIEW_HEADER.pack(shards, mode, position, time_ms, not_after_ms, identity)
+
+
+def pack_registry_change(known_version: int, known_mark: bytes, new_mark: bytes) -> bytes:
+    """Return the beginning of the last argument of a script of the registry, which is part of the journal's record.
+
+    `new_mark`: mark of the change that the call makes.
+    """
+    return _REGISTRY_CHANGE.pack(known_version, known_mark, new_mark)
+
+
+def pack_registry_header(mode: int, position: int, identity: bytes) -> bytes:
+    """Return the rest of that argument if the registry is a view of the journal `identity`."""
+    return _REGISTRY_HEADER.pack(mode, position, identity)
 
 
 def unpack_shard_state(reply: bytes) -> ShardState:

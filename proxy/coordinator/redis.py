@@ -13,7 +13,9 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
+from proxy.coordinator.carrying import Carrier, StoreTrust
 from proxy.coordinator.fence import Fence
+from proxy.coordinator.guarded_calls import GuardedCarrier
 from proxy.coordinator.interface import (
     Announcement,
     DeleteRequest,
@@ -30,10 +32,13 @@ from proxy.coordinator.interface import (
     RunAnswer,
     SegmentUse,
 )
+from proxy.coordinator.interface_journal import Journal
+from proxy.coordinator.journalled_calls import JournalledCarrier
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shard_states import ShardStates
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
+from proxy.coordinator.view import View
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 
 log = structlog.get_logger()
@@ -63,25 +68,38 @@ class RedisCoordinator:
     """
 
     def __init__(
-        self, client: Redis, settings: config.Redis, *, producer_id_expiration_ms: int, producer_batches_remembered: int
+        self,
+        client: Redis,
+        settings: config.Redis,
+        *,
+        producer_id_expiration_ms: int,
+        producer_batches_remembered: int,
+        journal: Journal | None = None,
     ) -> None:
-        self._calls = ShardCalls(client, settings)
+        self.fence = Fence()
+        """What is known of each shard, and which are fenced."""
+        trust = StoreTrust()
+        self.view: View | None = None
+        """The store as a view of the journal; None without a journal."""
+        carrier: Carrier
+        if journal is None:
+            carrier = GuardedCarrier(client, settings, trust, self.fence)
+        else:
+            self.view = View(client, settings, journal)
+            carrier = JournalledCarrier(self.view, trust)
+        self._calls = ShardCalls(carrier, settings)
         self._settings = settings
         self.rows = IndexRewriting(self._calls, settings)
-        self.shards = ShardStates(self._calls, settings)
+        self.shards = ShardStates(self._calls, trust, settings)
         self._client = client
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
         self._long_lookups = asyncio.Lock()
         """Held during one call of a lookup by time that needs many calls."""
 
-    @property
-    def fence(self) -> Fence:
-        """Return the known state of each shard, and the fenced shards."""
-        return self._calls.fence
-
     def store_time_ms(self) -> int | None:
-        return self.shards.store_time_ms()
+        of_journal = self.view.time_ms() if self.view is not None else None
+        return self.shards.store_time_ms() if of_journal is None else of_journal
 
     @property
     def bytes_sent(self) -> int:
@@ -132,7 +150,8 @@ class RedisCoordinator:
             self._producer_batches_remembered,
             self._producer_id_expiration_ms,
             segment,
-            self._settings.max_index_bytes,
+            # A record of the journal must have the same result whenever it is applied.
+            self._settings.max_index_bytes if self.view is None else 0,
         )
         packed = [packing.pack_run(run) for run in runs]
         weights = [_RUN_WEIGHT + len(run.batches) for run in runs]

@@ -13,10 +13,13 @@ from typing import cast
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator import scripts, subscription
+from proxy.coordinator import packing_state, scripts, subscription
+from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.fence import REMEDY
+from proxy.coordinator.guarded_calls import MOST_SETTLING, STILL_SETTLING
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_MARK,
@@ -29,10 +32,11 @@ from proxy.coordinator.interface_registry import (
     TopicNotReserved,
     TopicReserved,
 )
+from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.packing_state import NO_IDENTITY
-from proxy.coordinator.shard_calls import FOREIGN, MOST_SETTLING, STILL_SETTLING
 from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
+from proxy.coordinator.view import OF_THE_REGISTRY, View
 
 _ENTRY = Struct(">B16sII")
 """State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""
@@ -40,9 +44,9 @@ _STATES = {1: "reserved", 2: "live", 3: "deleting"}
 _RESERVED = 1
 _PAUSE_S = 0.2
 _CHANGE = Struct(">q8s")
-_HEADER = Struct(">q8s8sI16s?")
-"""Known change, mark of a new one, how long to settle in ms, identity of the store, whether nothing may be written."""
-_REFUSALS = ("FENCED", "SETTLING", "FOREIGN")
+_GUARD = Struct(">I16s?")
+"""How long to settle in ms, identity of the store, whether nothing may be written."""
+_REFUSALS = ("FENCED", "SETTLING", "FOREIGN", "JOURNALLED")
 
 
 class RedisTopicRegistry:
@@ -52,8 +56,9 @@ class RedisTopicRegistry:
     that say so: `reserve` may then find its own reservation.
     """
 
-    def __init__(self, client: Redis, settings: config.Redis) -> None:
+    def __init__(self, client: Redis, settings: config.Redis, *, view: View | None = None) -> None:
         self._client = client
+        self._view = view
         self._idle_s = settings.timeout_ms / 1000
         self._settle_ms = settings.settle_ms
         self._identity = NO_IDENTITY
@@ -161,9 +166,12 @@ class RedisTopicRegistry:
         looks: bool = False,
     ) -> bytes:
         """Run a script; wait while the registry settles. Raises ScriptError for `expected_errors`."""
+        if self._view is not None:
+            return await self._run_on_view(self._view, script, arguments, known)
         for _ in range(MOST_SETTLING + 1):
             # Of this call: a change that is repeated has another mark.
-            header = _HEADER.pack(*known, os.urandom(8), self._settle_ms, self._identity, looks)
+            change = packing_state.pack_registry_change(*known, os.urandom(8))
+            header = change + _GUARD.pack(self._settle_ms, self._identity, looks)
             call = scripts.Call(REGISTRY_PREFIX, (*arguments, header))
             (reply,) = await scripts.run_all(self._client, script, [call], refusals=(*_REFUSALS, *expected_errors))
             if not isinstance(reply, scripts.Refusal):
@@ -173,10 +181,33 @@ class RedisTopicRegistry:
                 raise scripts.ScriptError(word)
             if word == "FOREIGN":
                 raise CoordinatorUnavailable(FOREIGN)
+            if word == "JOURNALLED":
+                raise CoordinatorUnavailable(
+                    "the registry of diskless topics is a view of a journal; set journal.mode: required"
+                )
             if word == "FENCED":
                 raise CoordinatorUnavailable(f"the registry of diskless topics is fenced: {text}; {REMEDY}")
             await asyncio.sleep(int(text) / 1000)
         raise CoordinatorUnavailable(STILL_SETTLING)
+
+    async def _run_on_view(
+        self, view: View, script: str, arguments: tuple[bytes | int, ...], known: RegistryChange
+    ) -> bytes:
+        """Run a script of a registry that is a view of the journal. Raises ScriptError."""
+        change = packing_state.pack_registry_change(*known, os.urandom(8))
+        packed = (*[one if isinstance(one, bytes) else str(one).encode() for one in arguments], change)
+        if script not in OF_THE_REGISTRY:
+            (reply,) = await view.read(script, [(view.registry, packed)])
+            return reply
+        call = JournalledCall(script, packed)
+        try:
+            appended = await view.append(view.registry, call)
+        except JournalUnavailable as error:
+            raise CoordinatorUnavailable(f"the journal takes no change of the registry: {error}") from error
+        answer = await view.apply(view.registry, appended, call)
+        if isinstance(answer, scripts.Refusal):
+            raise scripts.ScriptError(answer.text)
+        return answer
 
 
 def _topic(name: str, entry: bytes) -> DisklessTopic:

@@ -10,9 +10,10 @@ from itertools import pairwise
 
 from proxy import config
 from proxy.coordinator import packing, packing_rewriting
+from proxy.coordinator.carrying import Refused
 from proxy.coordinator.interface import SegmentUse
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, IndexPage, Swap, SwapAnswer
-from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL, Refused, ShardCalls, merge
+from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL, ShardCalls, merge
 from proxy.coordinator.shards import partition_key, shard_of
 
 MAX_ROWS_PER_PAGE = 500

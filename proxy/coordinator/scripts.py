@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -17,12 +18,16 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
 _PREAMBLES = {
-    "registry": ("marks.lua", "registry.lua"),
+    "registry": ("marks.lua", "registry.lua", "fence_registry.lua"),
     "fleet": ("marks.lua",),
     "try": (),
     "commit": ("shard.lua", "fence.lua", "members.lua"),
     "shard": ("shard.lua", "fence.lua", "members.lua", "rows.lua"),
 }
+_OF_A_VIEW = {"fence.lua": "journal.lua", "fence_registry.lua": "journal_registry.lua"}
+"""Files that take the place of others if the store is a view of a journal."""
+_EVEN_IF_MEMORY_IS_SHORT = "#!lua flags=allow-oom"
+"""First line of scripts that apply a record of a journal: a record can't be skipped for want of memory."""
 
 MAX_CALLS_PER_PIPELINE = 16
 """Calls that are sent together; the store runs them one after another before it turns to other clients."""
@@ -55,12 +60,34 @@ class Call(NamedTuple):
     arguments: tuple[Argument, ...]
 
 
+class Mode(Enum):
+    """How a store relates to the order of its writes."""
+
+    GUARDED = auto()
+    """The store itself is the order; the guard notices its losses."""
+    VIEW = auto()
+    """A journal has the order; the script reads the store, or changes it in a way that no record is about."""
+    APPLYING = auto()
+    """The same; the script applies a record."""
+
+
 @cache
-def script(name: str) -> Script:
-    """The operation of `lua/<name>.lua`."""
-    preamble = _PREAMBLES.get(name.partition("_")[0], _PREAMBLES["shard"])
-    texts = [(_DIRECTORY / file).read_text() for file in (*preamble, f"{name}.lua")]
-    text = "\n".join((f"local SCRIPT = '{name}'", *texts))
+def script(name: str, mode: Mode = Mode.GUARDED) -> Script:
+    """Return the operation of `lua/<name>.lua` for a store of that mode."""
+    kind = name.partition("_")[0]
+    files = [*_PREAMBLES.get(kind, _PREAMBLES["shard"])]
+    if mode is not Mode.GUARDED:
+        files = [_OF_A_VIEW.get(file, file) for file in files]
+    lines = [f"local SCRIPT = '{name}'", *((_DIRECTORY / file).read_text() for file in files)]
+    operation = (_DIRECTORY / f"{name}.lua").read_text()
+    lines += (
+        ["local function operate()", operation, "end", "return finish(operate())"]
+        if kind == "registry"
+        else [operation]
+    )
+    if mode is Mode.APPLYING:
+        lines.insert(0, _EVEN_IF_MEMORY_IS_SHORT)
+    text = "\n".join(lines)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -83,6 +110,7 @@ async def run_all(
     refusals: Collection[str] = (),
     wait: Command = (),
     keep_failures: bool = False,
+    mode: Mode = Mode.GUARDED,
 ) -> list[Any]:
     """Run the calls in their order; replies in that order, too. Raises CoordinatorUnavailable.
 
@@ -93,16 +121,17 @@ async def run_all(
     """
     replies: list[Any] = []
     doing = f"running {name}"
+    wanted = script(name, mode)
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
         try:
             async with store_call(client, doing):
                 try:
-                    judged = await _evaluate(client, script(name), some, refusals, wait)
+                    judged = await _evaluate(client, wanted, some, refusals, wait)
                 except NoScriptError:
                     # What ran of `some` did so completely, and every operation may be repeated.
-                    await client.script_load(script(name).text)
-                    judged = await _evaluate(client, script(name), some, refusals, wait)
+                    await client.script_load(wanted.text)
+                    judged = await _evaluate(client, wanted, some, refusals, wait)
                 for one in judged:
                     if isinstance(one, ResponseError) and not keep_failures:
                         raise one

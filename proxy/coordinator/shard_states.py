@@ -6,42 +6,44 @@ from collections.abc import Mapping, Sequence
 
 from proxy import config
 from proxy.coordinator import packing_state
+from proxy.coordinator.carrying import Refused, StoreTrust
 from proxy.coordinator.clock import running_ms
 from proxy.coordinator.packing_state import ShardLook, ShardState, Unfenced
-from proxy.coordinator.shard_calls import Refused, ShardCalls
+from proxy.coordinator.shard_calls import ShardCalls
 from proxy.coordinator.shards import partition_key
 
 
 class ShardStates:
     """Compares the store's shards with what is known of them, and keeps calls off a store that can't be trusted."""
 
-    def __init__(self, calls: ShardCalls, settings: config.Redis) -> None:
+    def __init__(self, calls: ShardCalls, trust: StoreTrust, settings: config.Redis) -> None:
         self._calls = calls
+        self._trust = trust
         self._settings = settings
         self._store_ahead_ms: int | None = None
         """Milliseconds that the store's clock is ahead of `running_ms`; None before the first answer."""
 
     def refuse_writes(self, why: str | None) -> None:
         """Reject every write as long as the store can't be trusted with writes; None ends that."""
-        self._calls.unfit = why
+        self._trust.unfit = why
 
     def refuse_all(self, why: str | None) -> None:
         """Reject reads too, as long as the store has another deployment's data, or an unknown layout; None ends
         that."""
-        self._calls.closed = why
+        self._trust.closed = why
 
     @property
     def command_rejected(self) -> bool:
         """True if the store has rejected a command of a script since `commands_tried`."""
-        return self._calls.command_rejected
+        return self._trust.command_rejected
 
     def commands_tried(self) -> None:
         """Note that the store lets its user run every command."""
-        self._calls.command_rejected = False
+        self._trust.command_rejected = False
 
     def expect_identity(self, identity: str) -> None:
         """Set the name of the store (32 hex digits): known states are not held against a store of another name."""
-        self._calls.identity = bytes.fromhex(identity)
+        self._trust.identity = bytes.fromhex(identity)
 
     def store_time_ms(self) -> int | None:
         """Return the store's time in ms since 1970, known from the last answer to `touch` or `look`; else None."""

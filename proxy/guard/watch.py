@@ -13,14 +13,15 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_CHANGE
 from proxy.coordinator.layout import layout_problems
 from proxy.coordinator.redis import RedisCoordinator
-from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
+from proxy.guard.journal_identity import check_no_journal
 from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, keys_of, read_sides, remember
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.topics.topics import Topics
@@ -73,6 +74,7 @@ class StoreWatch:
 
         Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
+        await check_no_journal(self._storage)
         self._identity = await settle_identity(self._client, self._storage)
         self._coordinator.shards.expect_identity(self._identity)
         sides = await read_sides(self._storage, self._identity)

@@ -21,6 +21,7 @@ local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR,
 local THROTTLING_QUOTA_EXCEEDED = 89
 local FIRST_SEQUENCE = '\0\0\0\0'
 local ANSWERS_KEPT_MS, KEPT_BEYOND_MS = 3600000, 600000 -- without a time after which it is too late, and beyond it
+local ANSWERS_AT = 9 -- after the time until which they count
 local MOST_FIELDS_PER_CALL = 1000
 
 local RUN_KEY, RUN_REST, RUN_BYTES = '>c20xxxxI4', '>I4I4B', 29
@@ -41,7 +42,7 @@ local request = ARGV[2]
 local most_remembered, expires_after, segment, most_index_bytes = parse('>I4I8c16I8', ARGV[3])
 local most_kept_bytes = (most_remembered - 1) * REMEMBERED_BYTES -- in front of the newest
 local now = clock()
-local answers_key, producers_key = prefix .. 'answers:' .. segment, prefix .. 'producers'
+local answers_key, producers_key = prefix .. 'answers:' .. pass .. segment, prefix .. 'producers'
 
 -- The logs and producers of all runs.
 local partitions, starts, run_count = {}, {}, 0 -- where the rest of each run starts
@@ -86,8 +87,11 @@ end
 -- is quick to append to rather than a hash.
 local answered = {}
 local stored = call('GET', answers_key) or ''
+if #stored >= ANSWERS_AT and parse('>i8', stored) < now then
+  stored = '' -- records of a journal are applied faster than they were written, so the server's own expiry may come later
+end
 do
-  local at = 1
+  local at = ANSWERS_AT
   while at <= #stored do
     local key, length, from = parse('>c20I4', stored, at)
     at = from + length
@@ -216,9 +220,9 @@ end
 
 -- Work out one run: what to answer, and what to write. `known`: what was answered the last time, if it is not the first.
 local function work_out(index, log, known)
-  local high_watermark, created, last_append, stable, changed, _
+  local high_watermark, created
   partition = partitions[index]
-  log_start, high_watermark, log_end, bytes, row_count, maximum, created, last_append, stable, changed = parse(LOG, log)
+  log_start, high_watermark, log_end, bytes, row_count, maximum, created = parse(LOG, log)
   local position, count, by_append_time, at = parse(RUN_REST, request, starts[index])
   local append_time, bytes_before, rows_before, end_before = -1, bytes, row_count, log_end
   row_format = FORMAT
@@ -266,7 +270,7 @@ local function work_out(index, log, known)
     local count_of_logs = #new_logs
     new_logs[count_of_logs + 1] = partition
     new_logs[count_of_logs + 2] =
-      pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, log_end, changed, LOG_FORMAT)
+      pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, log_end, changed_at, LOG_FORMAT)
     high_watermark = log_end
     more_bytes, more_offsets = more_bytes + bytes - bytes_before, more_offsets + log_end - end_before
   end
@@ -293,8 +297,10 @@ for index = 1, run_count do
   local log, known = logs[index], answered[partitions[index]]
   if not log then
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-  elseif known and not any_early(known) then
+  elseif known and (replays or not any_early(known)) then
     parts[index] = '\0\0' .. sub(log, 1, 16) .. known
+  elseif replays then
+    parts[index] = pack('>i2', KAFKA_STORAGE_ERROR) .. sub(log, 1, 16) -- it was rejected
   elseif known and (tombstoned or full) then
     local why = tombstoned and KAFKA_STORAGE_ERROR or THROTTLING_QUOTA_EXCEEDED
     parts[index] = '\0\0' .. sub(log, 1, 16) .. with_early_as(why, known)
@@ -307,9 +313,10 @@ for index = 1, run_count do
   end
 end
 -- Asked again after `not_after` it is refused before it looks here.
-local kept_ms = string.format('%d', not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS)
+local count_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
+local kept_ms = string.format('%d', count_ms + KEPT_BEYOND_MS)
 if #new_answers == 0 then
-  if stored ~= '' then
+  if stored ~= '' and not replays then
     -- A write, so that a caller on another connection who waits for replicas waits for the writes of the first time.
     call('PEXPIRE', answers_key, kept_ms)
   end
@@ -343,7 +350,7 @@ if #members > 0 then
   end
 end
 if stored == '' then
-  call('SET', answers_key, table.concat(new_answers), 'PX', kept_ms)
+  call('SET', answers_key, pack('>i8', now + count_ms) .. table.concat(new_answers), 'PX', kept_ms)
 else
   call('APPEND', answers_key, table.concat(new_answers))
   call('PEXPIRE', answers_key, kept_ms)

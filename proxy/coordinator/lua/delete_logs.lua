@@ -15,23 +15,34 @@ local budget, goes_on = parse('>I4B', ARGV[3])
 local left, bytes_freed, rows_freed = {}, {}, {}
 local removed, fewer_bytes, changed = 0, 0, false
 
--- Remove the first members of an index, and count what they free; true if there were any. The last member may exceed the
--- budget.
+-- Remove the first rows of an index, within the budget, and count what they free; true if there were any.
 local function free_page(partition)
-  local page, last = members_from(partition, 0, nil, math.min(budget, PAGE)), nil
+  local page, last, split = members_from(partition, 0, nil, math.min(budget, PAGE)), nil, nil
   for _, member in ipairs(page) do
-    for _, _, _, segment, _, length in each_row(member) do
+    local freed = 0
+    for number, _, _, segment, _, length in each_row(member) do
+      if number > budget then
+        break
+      end
       bytes_freed[segment] = (bytes_freed[segment] or 0) + length
       rows_freed[segment] = (rows_freed[segment] or 0) + 1
+      freed = number
+    end
+    if freed < rows_in(member) then
+      split = without_first(member, freed)
     end
     fewer_bytes = fewer_bytes + member_bytes(member)
-    removed, budget, last = removed + rows_in(member), budget - rows_in(member), parse('>i8', member, LAST_AT)
+    removed, budget, last = removed + freed, budget - freed, parse('>i8', member, LAST_AT)
     if budget <= 0 then
       break
     end
   end
   if last then
     remove_members(partition, 0, last)
+  end
+  if split then
+    add_members(rows_key, { NO_SCORE, split })
+    fewer_bytes = fewer_bytes - member_bytes(split)
   end
   return last ~= nil
 end

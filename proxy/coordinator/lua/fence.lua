@@ -32,6 +32,34 @@ mode, settle_ms, not_after, known_life, known_sequence, known_offsets, known_mus
 wants_lives = mode >= WANTS_LIVES
 mode = mode % WANTS_LIVES
 
+-- The time of a write is later than that of every write before, whatever the server's clock does.
+local function note_time()
+  written = math.max(clock(), written + 1)
+end
+
+-- To be called once by each script that writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
+-- `more_offsets`: that were given to batches; `lasts`: the time of the newest write that must not be lost, or true for this one.
+-- A write that gives offsets is one. Bookkeeping is none: it is done again.
+function note_change(more_rows, more_bytes, more_offsets, lasts)
+  sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
+  note_time()
+  if lasts == true or (more_offsets or 0) > 0 then
+    must_last = written
+  else
+    must_last = math.max(must_last, lasts or 0)
+  end
+  if is_new then
+    incarnation, life = new_incarnation, new_incarnation .. sub(life, 9)
+  end
+  index_rows, index_bytes = index_rows + more_rows, index_bytes + (more_bytes or 0)
+  call('HSET', meta_key, 'state', packed_state(), 'unfinished', SCRIPT)
+  writing = true
+  if is_new then
+    is_new = false
+    call('HSET', meta_key, 'lives', life)
+  end
+end
+
 local function server_here()
   local told = redis.pcall('INFO', 'replication')
   return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
@@ -43,6 +71,9 @@ end
 local is_of_life = not here or here == sub(life, 9, LIFE_ID_BYTES)
 local has_known = sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence)
 
+if incarnation == JOURNAL_INCARNATION then
+  return redis.error_reply('JOURNALLED')
+end
 -- Nearly all calls find nothing wrong, and make none of these functions.
 if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
   local LOST, LOST_BYTES = '>c24I8I8I8I8', 56 -- ID of a life; sequence and offsets given from which, and to which, it is lost

@@ -150,7 +150,7 @@ local function swap(partition, at, count, new)
   if not packed_log then
     return GONE
   end
-  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed = parse(LOG, packed_log)
+  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable = parse(LOG, packed_log)
   local _, base, first_last = parse(GIVEN, request, at)
   local _, _, last = parse(GIVEN, request, at + (count - 1) * GIVEN_BYTES)
   local members, before, until_row = find_members(partition, at, count, first_last)
@@ -193,7 +193,7 @@ local function swap(partition, at, count, new)
     cursors[partition] = math.min(cursors[partition] or base, base)
   end
   call('HSET', logs_key, partition,
-    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed, LOG_FORMAT))
+    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed_at, LOG_FORMAT))
   return REPLACED
 end
 

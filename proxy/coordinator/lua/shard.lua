@@ -2,11 +2,12 @@
 --
 -- SCRIPT   name of the script; the loader sets it
 -- KEYS[1]  prefix of all keys of the shard; it holds the hash tag, so one Redis Cluster slot has them all
--- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then what
---          fence.lua goes by
+-- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then the part of
+--          fence.lua or journal.lua: the loader puts one of them after this file
 --
 -- <prefix>meta               hash: state (a STATE), unfinished (the script that writes; nobody sees it unless that script stopped
---                            halfway), and what fence.lua keeps
+--                            halfway), pass (which of the keys that expire belong to the shard; reset.lua), and what fence.lua or
+--                            journal.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>rows               sorted set, all scores 0: topic ID and partition, then ROW or many rows packed (rows.lua). So the
 --                            rows of a log are neighbours, in the order of their last offsets: the index of the log
@@ -16,8 +17,9 @@
 -- <prefix>producers          hash: topic ID and partition, producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch,
 --                            oldest first
 -- <prefix>producer_ids       sorted set, all scores 0: the fields of that hash, so that those of one log are neighbours
--- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, the answer to the run as commit.lua gave it, and so on;
---                            expires
+-- <prefix>answers:…          string by pass and segment, which grows: i64 time in ms after which it does not count, then 20 bytes,
+--                            u32 length, the answer to the run as commit.lua gave it, and so on; expires
+-- <prefix>reply:…            string by pass and position: the reply to a record of the journal (journal.lua); expires
 -- <prefix>segments           hash: segment -> USE
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
 -- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
@@ -34,6 +36,8 @@ local FORMAT, LOG_FORMAT = 1, 2
 -- journal position of the last change (-1 without one), format.
 local LOG = '>i8i8i8i8i8i8i8i8i8i8B'
 local NO_POSITION = -1
+local changed_at = NO_POSITION -- journal position of this call; journal.lua sets it
+local replays = false -- whether this call's record was applied before: then nothing may be written; journal.lua sets it
 -- Last offset, log start when it was made, format, base, segment, position, length, maximum timestamp, append time, running
 -- maximum timestamp.
 local ROW, ROW_BYTES = '>i8i8Bi8c16I4I4i8i8i8', 73
@@ -50,8 +54,10 @@ local UNKNOWN_TOPIC_OR_PARTITION = 3
 local prefix = KEYS[1]
 local meta_key, logs_key, rows_key = prefix .. 'meta', prefix .. 'logs', prefix .. 'rows'
 local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
+local JOURNAL_INCARNATION = 'journal\0' -- of a shard that is a view of a journal
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
-local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished')
+local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished', 'proved', 'pass')
+local pass = meta[5] or ''
 local is_new = not meta[1] -- nothing was ever written to this shard
 local incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here
 if is_new then
@@ -90,38 +96,12 @@ local function clock()
   return now_ms
 end
 
--- The time of a write is later than that of every write before, whatever the server's clock does.
-local function note_time()
-  written = math.max(clock(), written + 1)
-end
-
 local function packed_state()
   return pack(STATE, incarnation, sequence, expected_shards, index_rows, index_bytes, offsets_given, written, must_last,
     sub(life, 9))
 end
 
--- To be called once by each script that writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
--- `more_offsets`: that were given to batches; `lasts`: the time of the newest write that must not be lost, or true for this one.
--- A write that gives offsets is one. Bookkeeping is none: it is done again.
-local function note_change(more_rows, more_bytes, more_offsets, lasts)
-  sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
-  note_time()
-  if lasts == true or (more_offsets or 0) > 0 then
-    must_last = written
-  else
-    must_last = math.max(must_last, lasts or 0)
-  end
-  if is_new then
-    incarnation, life = new_incarnation, new_incarnation .. sub(life, 9)
-  end
-  index_rows, index_bytes = index_rows + more_rows, index_bytes + (more_bytes or 0)
-  call('HSET', meta_key, 'state', packed_state(), 'unfinished', SCRIPT)
-  writing = true
-  if is_new then
-    is_new = false
-    call('HSET', meta_key, 'lives', life)
-  end
-end
+local note_change -- to be called once by each script that writes; fence.lua and journal.lua define it
 
 -- What every reply and announcement begins with.
 local function state(lives)

@@ -33,11 +33,11 @@ local function expired(last, length, maximum, append_time, log, retention_ms, re
     or (retention_bytes >= 0 and log.bytes - length >= retention_bytes)
 end
 
--- Count the rows of a member to free, and take them from the log; return their number.
-local function free_from(member, log, ...)
+-- Count the rows of a member to free, at most `most` of them, and take them from the log; return their number.
+local function free_from(member, most, log, ...)
   local freed = 0
   for number, _, last, segment, _, length, maximum, append_time in each_row(member) do
-    if not expired(last, length, maximum, append_time, log, ...) then
+    if number > most or not expired(last, length, maximum, append_time, log, ...) then
       break
     end
     log.start, log.bytes, freed = math.max(log.start, last + 1), log.bytes - length, number
@@ -47,19 +47,20 @@ local function free_from(member, log, ...)
   return freed
 end
 
--- Return the number of freed rows, and whether there may be more. A pack is never left half done because of the budget.
+-- Return the number of freed rows, and whether there may be more. The budget is counted in rows, so packing decides nothing: a view
+-- of a journal that was rebuilt has the same log start after the same records.
 local function free_rows(partition, log, ...)
   local count, from, split, ended = 0, 0, nil, false
   while not ended and count < budget do
     local page = members_from(partition, from, nil, PAGE)
     ended = #page == 0
     for _, member in ipairs(page) do
-      local freed = free_from(member, log, ...)
+      local freed = free_from(member, budget - count, log, ...)
       if freed > 0 then
         count, from, more_bytes = count + freed, parse('>i8', member, LAST_AT) + 1, more_bytes - member_bytes(member)
       end
       if freed < rows_in(member) then
-        split, ended = freed > 0 and without_first(member, freed), true
+        split, ended = freed > 0 and without_first(member, freed), count < budget
       end
       if ended or count >= budget then
         break
@@ -85,7 +86,7 @@ for at = 1, #request, REQUEST_BYTES do
   if not packed_log then
     parts[#parts + 1] = pack('>i2i8B', UNKNOWN_TOPIC_OR_PARTITION, -1, 0)
   else
-    local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, position = parse(LOG, packed_log)
+    local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable = parse(LOG, packed_log)
     local log = { start = start, high_watermark = high_watermark, bytes = bytes }
     if before == HIGH_WATERMARK then
       before = high_watermark
@@ -98,7 +99,7 @@ for at = 1, #request, REQUEST_BYTES do
       if log.start > start or count > 0 then
         changed, on_request = true, on_request or before > start
         local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append,
-          stable, position, LOG_FORMAT)
+          stable, changed_at, LOG_FORMAT)
         begin_change()
         if count == 0 then
           call('HDEL', logs_key, partition) -- a removal comes first here too

@@ -28,7 +28,7 @@ end
 local logs = call('HGETALL', logs_key)
 local lives_here = {}
 for index = 1, #logs, 2 do
-  local start, _, log_end, bytes, rows, maximum, created, last_append, _, position = parse(LOG, logs[index + 1])
+  local start, _, log_end, bytes, rows, maximum, created, last_append = parse(LOG, logs[index + 1])
   -- Rows of a commit that stopped halfway: the log end did not move, but what was written belongs together.
   for _, member in ipairs(members_from(logs[index], log_end, nil, -1)) do
     for _, _, last, _, _, length, row_maximum in each_row(member) do
@@ -37,13 +37,13 @@ for index = 1, #logs, 2 do
   end
   log_end = log_end + raise
   lives_here[logs[index]] = true
-  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, log_end, position, LOG_FORMAT))
+  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, log_end, changed_at, LOG_FORMAT))
   raised = raised + 1
 end
 for at = 1, #partitions, 20 do
   local partition = sub(partitions, at, at + 19)
   if not lives_here[partition] then
-    put(partition, pack(LOG, floor, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, -1, floor, NO_POSITION, LOG_FORMAT))
+    put(partition, pack(LOG, floor, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, -1, floor, changed_at, LOG_FORMAT))
     made = made + 1
   end
 end

@@ -20,8 +20,11 @@ from proxy import config
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.view import View
 from tests.coordinator_model import ModelCoordinator
 from tests.integration.coordinator.contract import TOPIC
+from tests.support.memory_journal import MemoryJournal
 from tests.support.toxiproxy import free_port
 
 
@@ -123,9 +126,44 @@ def make_coordinator(client: Redis, settings: config.Redis) -> MakeCoordinator:
     return make
 
 
-@pytest.fixture(params=["model", "real"])
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+@pytest.fixture
+def make_view(client: Redis, settings: config.Redis, journal: MemoryJournal) -> MakeCoordinator:
+    """Return a coordinator like another proxy's, whose store is a view of the journal."""
+
+    def make(*, producer_id_expiration_ms: int = 86_400_000, producer_batches_remembered: int = 5) -> RedisCoordinator:
+        return RedisCoordinator(
+            client,
+            settings,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            producer_batches_remembered=producer_batches_remembered,
+            journal=journal,
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_registry_view(
+    client: Redis, settings: config.Redis, journal: MemoryJournal
+) -> Callable[[], RedisTopicRegistry]:
+    """Return a registry like another proxy's, whose store is a view of the journal."""
+
+    def make() -> RedisTopicRegistry:
+        return RedisTopicRegistry(client, settings, view=View(client, settings, journal))
+
+    return make
+
+
+@pytest.fixture(params=["model", "real", "view"])
 def make(request: pytest.FixtureRequest):
-    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
+    if request.param == "model":
+        return ModelCoordinator
+    return request.getfixturevalue("make_coordinator" if request.param == "real" else "make_view")
 
 
 @pytest.fixture

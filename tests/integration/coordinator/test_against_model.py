@@ -82,11 +82,9 @@ class Histories(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         with blocking_redis.Redis(port=self.store.port) as client:
             client.flushall()
-        settings = config.Redis(url=self.store.url, shards=SHARDS)
-        self.client: Redis = self.loop.run_until_complete(connect(settings))
-        self.real = RedisCoordinator(
-            self.client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
-        )
+        self.settings = config.Redis(url=self.store.url, shards=SHARDS)
+        self.client: Redis = self.loop.run_until_complete(connect(self.settings))
+        self.real = self.make_real()
         self.model = ModelCoordinator()
         self.segments = 0
         self.ever_used: set[tuple[int, bytes]] = set()
@@ -96,6 +94,11 @@ class Histories(RuleBasedStateMachine):
         self.next_sequence: dict[tuple[bytes, int, int], int] = {}
         for topic_id in TOPICS:
             self.both("create_logs", topic_id, PARTITIONS)
+
+    def make_real(self) -> RedisCoordinator:
+        return RedisCoordinator(
+            self.client, self.settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+        )
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.client.aclose())

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import NoScriptError
 
-from proxy.coordinator import scripts, shard_calls
+from proxy.coordinator import carrying, scripts
 from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch, RunAnswer
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key
@@ -64,7 +64,7 @@ class Network:
         async def over_the_network(
             client: Redis, script: scripts.Script, calls: Sequence[scripts.Call], *more: Any
         ) -> list[Any]:
-            if script.name in shard_calls.READING:
+            if script.name in carrying.READING:
                 return await evaluate(client, script, calls, *more)
             fault = self.faults.popleft() if self.faults else None
             replies: list[Any] = []

@@ -20,10 +20,12 @@ NONE = bytes(16)
 CONFIGS = {"retention.ms": "-1", "cleanup.policy": "delete", "Ünicode": "✔"}
 
 
-@pytest.fixture(params=["model", "real"])
+@pytest.fixture(params=["model", "real", "view"])
 def registry(request: pytest.FixtureRequest):
     if request.param == "model":
         return ModelTopicRegistry()
+    if request.param == "view":
+        return request.getfixturevalue("make_registry_view")()
     return RedisTopicRegistry(request.getfixturevalue("client"), request.getfixturevalue("settings"))
 
 

@@ -1,0 +1,77 @@
+"""Carries calls to shards that are a view of a journal: a write is appended to the journal, and then applied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from proxy.coordinator.carrying import LOOKING, CarriedReply, Refused, StoreTrust, check_trust
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_journal import JournalUnavailable
+from proxy.coordinator.journal_records import JournalledCall
+from proxy.coordinator.packing_state import LOOKS, READS, TIDIES, ShardState
+from proxy.coordinator.view import JOURNALLED, Late, View
+
+_TIDYING = frozenset({"pack"})
+"""Scripts that change how records are kept, and no answer."""
+_GUARDS_OWN = frozenset({"unfence"})
+
+
+class JournalledCarrier:
+    """Appends each write to the journal before it is applied to the view."""
+
+    def __init__(self, view: View, trust: StoreTrust) -> None:
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._view = view
+        self._trust = trust
+        self._why_refused: dict[int, str] = {}
+        """Why the journal took no record of a shard, the last time."""
+
+    async def carry(
+        self,
+        name: str,
+        calls: Sequence[tuple[int, tuple[bytes, ...]]],
+        not_after_ms: int,
+        known: Mapping[int, ShardState] | None,
+    ) -> list[CarriedReply]:
+        """Run a script on shards; each shard has a record of its own. A view is never held against what is known."""
+        check_trust(self._trust, name)
+        if name in _GUARDS_OWN:
+            raise CoordinatorUnavailable("a store with a journal loses nothing that an operator has to accept")
+        self.bytes_sent += sum(len(argument) for _, arguments in calls for argument in arguments)
+        replies: list[CarriedReply]
+        if name in JOURNALLED:
+            writes = [self._write(shard, JournalledCall(name, arguments, not_after_ms)) for shard, arguments in calls]
+            replies = await asyncio.gather(*writes)
+        else:
+            mode = LOOKS if name in LOOKING or name == "touch" else TIDIES if name in _TIDYING else READS
+            replies = [*await self._view.read(name, calls, mode)]
+        self.bytes_received += sum(len(reply) for reply in replies if isinstance(reply, bytes))
+        return replies
+
+    async def _write(self, shard: int, call: JournalledCall) -> CarriedReply:
+        try:
+            appended = await self._view.append(shard, call)
+        except JournalUnavailable as error:
+            if error.appended:
+                return CoordinatorUnavailable(f"nobody knows whether the journal has the call: {error}")
+            self._why_refused[shard] = f"the journal takes no record of shard {shard}: {error}"
+            return Refused.JOURNAL
+        self._why_refused.pop(shard, None)
+        try:
+            reply = await self._view.apply(shard, appended, call)
+            return reply if isinstance(reply, bytes) else CoordinatorUnavailable(reply.text)
+        except Late:
+            return Refused.LATE
+        except CoordinatorUnavailable as error:
+            return error
+
+    def heard(self, shard: int, message: bytes) -> None:
+        """Take note of an announcement: the store must not have less from now on."""
+        self.bytes_received += len(message)
+        self._view.note(shard, message)
+
+    def why_refused(self, shard: int) -> str:
+        """Return why the journal took no record of a shard; empty if it did."""
+        return self._why_refused.get(shard, "")

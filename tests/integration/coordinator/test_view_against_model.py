@@ -1,0 +1,152 @@
+"""The histories of `test_against_model.py` on a view of a journal that is emptied, falls back, and whose proxies die.
+
+At the end the journal is applied to an empty store, which must hold the same.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule, run_state_machine_as_test
+from redis.asyncio import Redis
+
+from proxy.coordinator import view
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch
+from proxy.coordinator.interface_journal import Appended
+from proxy.coordinator.journal_records import JournalledCall
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import shard_prefix
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histories, cut_calls_small, loose_batches
+from tests.support.memory_journal import MemoryJournal
+from tests.support.view_digest import digest_of
+
+
+class JournalledHistories(Histories):
+    def __init__(self) -> None:
+        self.journal = MemoryJournal()
+        self.copy: dict[bytes, bytes] = {}
+        """A copy of the store, as it was at some time."""
+        super().__init__()
+
+    def coordinator(self, client: Redis) -> RedisCoordinator:
+        return RedisCoordinator(
+            client,
+            self.settings,
+            producer_id_expiration_ms=86_400_000,
+            producer_batches_remembered=5,
+            journal=self.journal,
+        )
+
+    def make_real(self) -> RedisCoordinator:
+        return self.coordinator(self.client)
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.compare_with_a_replay())
+        super().teardown()
+
+    async def compare_with_a_replay(self) -> None:
+        client = await connect(self.settings.model_copy(update={"url": self.store.url[:-1] + "1"}))
+        try:
+            await client.flushdb()
+            replayed = await digest_of(client, self.coordinator(client), SHARDS)
+            assert await digest_of(self.client, self.real, SHARDS) == replayed
+        finally:
+            await client.aclose()
+
+    def bring_up(self) -> None:
+        self.loop.run_until_complete(self.make_real().view.prove(range(SHARDS)))  # type: ignore[union-attr]
+
+    @rule(newcomer=st.booleans())
+    def empty_the_store(self, newcomer: bool) -> None:
+        """Lose everything; the next call of a proxy, which may know nothing, rebuilds it."""
+        self.loop.run_until_complete(self.client.flushdb())
+        if newcomer:
+            self.real = self.make_real()
+        self.bring_up()
+
+    @rule()
+    def take_a_copy(self) -> None:
+        async def copy() -> dict[bytes, bytes]:
+            keys = [key async for key in self.client.scan_iter()]
+            return {key: await self.client.dump(key) for key in keys}
+
+        self.copy = self.loop.run_until_complete(copy())
+
+    @rule()
+    def fall_back(self) -> None:
+        """Lose what came after the copy, as a failover to a replica that was behind does."""
+
+        async def restore() -> None:
+            await self.client.flushdb()
+            for key, dumped in self.copy.items():
+                await self.client.restore(key, 0, dumped)
+            for shard in range(SHARDS):
+                await self.client.hdel(f"{shard_prefix(shard)}meta", "proved")
+
+        self.loop.run_until_complete(restore())
+        self.bring_up()
+
+    @rule(shard=st.integers(0, SHARDS - 1))
+    def stop_halfway(self, shard: int) -> None:
+        """Leave a shard as a script does whose command is rejected."""
+        self.loop.run_until_complete(self.client.hset(f"{shard_prefix(shard)}meta", "unfinished", "commit"))
+        self.bring_up()
+
+    @rule(
+        chosen=st.lists(st.sampled_from(LOGS), min_size=1, max_size=6, unique=True),
+        batches=st.lists(st.lists(loose_batches, min_size=1, max_size=4), min_size=6, max_size=6),
+        proxy_dies=st.booleans(),
+    )
+    def commit_without_an_answer(
+        self, chosen: list[tuple[bytes, int]], batches: list[list[ProposedBatch]], proxy_dies: bool
+    ) -> None:
+        """The records are in the journal, but nobody knows, or their proxy dies before it applies them."""
+        self.segments += 1
+        segment = self.segments.to_bytes(16, "big")
+        runs = [PartitionRun(*log, 1, tuple(some)) for log, some in zip(chosen, batches, strict=False)]
+        unlucky = self.make_real()
+        if proxy_dies:
+            unlucky.view.apply = die  # type: ignore[union-attr, method-assign]
+        else:
+            self.journal.lost_replies = 1000
+        with suppress(CoordinatorUnavailable):
+            self.loop.run_until_complete(unlucky.commit(segment, runs))
+        self.journal.lost_replies = 0
+        for shard in range(SHARDS):
+            self.loop.run_until_complete(self.client.hdel(f"{shard_prefix(shard)}meta", "proved"))
+        self.bring_up()
+        self.loop.run_until_complete(self.model.commit(segment, runs))
+        self.ever_used |= self.use().keys()
+        self.committed.append((segment, runs))
+
+    @rule()
+    def forget_producers(self) -> None:
+        assert self.loop.run_until_complete(self.real.forget_producers(LOGS)) == 0
+
+
+async def die(shard: int, appended: Appended, call: JournalledCall) -> Any:
+    raise CoordinatorUnavailable("it died")
+
+
+@pytest.mark.timeout(300)
+def test_random_histories_of_a_view(store: Store, monkeypatch) -> None:
+    cut_calls_small(monkeypatch)
+    monkeypatch.setattr(view, "WAITS_S", (0,))
+    monkeypatch.setattr(view, "MAX_READ_BYTES", 500)
+    JournalledHistories.store = store
+    run_state_machine_as_test(
+        JournalledHistories,
+        settings=hypothesis_settings(
+            max_examples=int(os.environ.get("VIEW_HISTORIES", "25")),
+            stateful_step_count=25,
+            deadline=None,
+            database=None,
+        ),
+    )
