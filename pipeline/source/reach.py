@@ -10,11 +10,12 @@ from pipeline.source.errors import SourceError
 from pipeline.source.gather import gathered
 from pipeline.source.selection import ChosenTopic
 from proxy.config import ConfigError, Settings, load_settings
-from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import Coordinator, LogDescription
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.journal.opened import opened_journal
 
 LogEnds = LogDescription
 """Ends of a log; its log start offset and high watermark are used."""
@@ -37,7 +38,9 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
     """For the time of the context. Nothing is asked yet."""
     client = await connect(settings.redis)
     try:
-        yield Reach(RedisTopicRegistry(client, settings.redis), coordinator_on(client, settings))
+        async with opened_journal(settings) as journal:
+            coordinator = coordinator_on(client, settings, journal)
+            yield Reach(registry_on(client, settings, coordinator), coordinator)
     finally:
         await client.aclose()
 

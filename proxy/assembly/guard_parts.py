@@ -10,6 +10,7 @@ from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
+from proxy.guard.view_watch import ViewWatch
 from proxy.guard.watch import StoreWatch
 
 
@@ -17,7 +18,7 @@ from proxy.guard.watch import StoreWatch
 class GuardParts(RoomParts):
     """The watch of the store."""
 
-    store_watch: StoreWatch
+    store_watch: StoreWatch | ViewWatch
 
     def background(self) -> Iterable[Work]:
         """Return the watch."""
@@ -29,6 +30,12 @@ def build_guard(
 ) -> GuardParts:
     """Build the parts; the store is not looked at yet."""
     housekeeper = housekeeping.housekeeper
+    view, journal = stores.coordinator.view, stores.journal
+    if view is not None and journal is not None:
+        redis = process.settings.redis
+        return GuardParts(
+            store_watch=ViewWatch(redis, stores.store, stores.coordinator, view, journal, stores.storage, topics.topics)
+        )
     return GuardParts(
         store_watch=StoreWatch(
             process.settings.redis,

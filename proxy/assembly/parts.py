@@ -34,8 +34,8 @@ class Parts:
     """The rooms, in the order in which they are built: each uses rooms above it only."""
 
     process: ProcessParts
-    stores: StoreParts
     brokers: BrokerParts
+    stores: StoreParts
     diskless: DisklessParts
     replicas: ReplicaParts
     topics: TopicParts
@@ -76,8 +76,8 @@ def build_parts(
     """
     lease = FleetLease()
     process = build_process(settings)
-    stores = build_stores(process, storage, store)
     brokers = build_brokers(process)
+    stores = build_stores(process, brokers, storage, store)
     diskless = build_diskless(process, stores)
     replicas = build_replicas(process, brokers)
     topics = build_topics(process, stores, brokers, lease)
@@ -87,8 +87,8 @@ def build_parts(
     housekeeping = build_housekeeping(process, stores, brokers, topics, routing, creation, accounting)
     return Parts(
         process=process,
-        stores=stores,
         brokers=brokers,
+        stores=stores,
         diskless=diskless,
         replicas=replicas,
         topics=topics,

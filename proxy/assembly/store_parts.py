@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from proxy.assembly.broker_parts import BrokerParts
 from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts
-from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.journal.journal import KafkaJournal
+from proxy.journal.opened import journal_on
 from proxy.storage.counted import CountedStorage
 from proxy.storage.interface import ObjectStorage
 
@@ -27,20 +30,27 @@ class StoreParts(RoomParts):
     coordinator: RedisCoordinator
     registry: RedisTopicRegistry
     fleet_store: RedisFleetStore
+    journal: KafkaJournal | None
+    """The order of all writes to the store; None if the store itself is the order."""
 
     async def close(self) -> None:
-        """Close the connections to both."""
+        """Close the journal and the connections to both."""
+        if self.journal is not None:
+            await self.journal.close()
         await self.storage.close()
         await self.store.aclose()
 
 
-def build_stores(process: ProcessParts, storage: ObjectStorage, store: Redis) -> StoreParts:
+def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectStorage, store: Redis) -> StoreParts:
     """Build the parts on a storage and a store that nothing has connected to yet."""
     settings = process.settings
+    journal = journal_on(brokers.cluster, settings, process.stats)
+    coordinator = coordinator_on(store, settings, journal)
     return StoreParts(
         store=store,
         storage=CountedStorage(storage, process.stats),
-        coordinator=coordinator_on(store, settings),
-        registry=RedisTopicRegistry(store, settings.redis),
+        coordinator=coordinator,
+        registry=registry_on(store, settings, coordinator),
         fleet_store=RedisFleetStore(store),
+        journal=journal,
     )

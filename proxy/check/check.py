@@ -30,7 +30,7 @@ from proxy.config import ConfigError, Settings, load_settings
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import ProxyRecord
-from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.inspection.stores import open_registry
 from proxy.storage.interface import StorageError
 from proxy.wire.errors import ProtocolError
 
@@ -166,8 +166,7 @@ async def _rights(settings: Settings, reached: Reached) -> list[Finding]:
     names: list[str] = []
     if reached.store is not None:
         with suppress(CoordinatorUnavailable):  # reported with the store
-            registry = await RedisTopicRegistry(reached.store, settings.redis).load()
-            names = [topic.name for topic in registry.topics]
+            names = [topic.name for topic in await open_registry(settings)]
     return await check_rights(settings, reached.cluster, names)
 
 

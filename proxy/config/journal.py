@@ -12,7 +12,7 @@ from proxy.config.section import Section
 class Journal(Section):
     """The journal, a topic on the brokers that holds the order of all writes to the coordinator's store.
 
-    Not used yet: this release keeps no journal, whatever `mode` is.
+    With it, a store that loses writes is rebuilt without an operator. The topic is not trimmed yet.
     """
 
     mode: Literal["off", "required"] = "off"

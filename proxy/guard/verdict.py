@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from proxy.config import Settings
-from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.layout import check_layout
@@ -18,6 +18,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import not_together, store_identity, stored_identity
 from proxy.guard.remembered import Remembered, read_sides
+from proxy.journal.opened import opened_journal
 from proxy.storage import ObjectStorage, open_storage
 
 
@@ -41,9 +42,10 @@ async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
     client = await connect(settings.redis)
     try:
         await check_layout(client, settings.redis)
-        coordinator = coordinator_on(client, settings)
-        registry = RedisTopicRegistry(client, settings.redis)
-        yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage)
+        async with opened_journal(settings) as journal:
+            coordinator = coordinator_on(client, settings, journal)
+            registry = registry_on(client, settings, coordinator)
+            yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage)
     finally:
         await client.aclose()
         await storage.close()

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from proxy.config import Settings
-from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import Coordinator, FindRequest, Row
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing import MAX_EXACT
-from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless.wal.segment import SEGMENT_KEY
 from proxy.guard.identity import check_identity
+from proxy.journal.opened import opened_journal
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from proxy.storage import ObjectStorage, open_storage
 
@@ -65,16 +65,17 @@ async def open_stores(settings: Settings, *, of_one_deployment: bool = False) ->
     client = await connect(settings.redis)
     try:
         await check_layout(client, settings.redis)
-        registry = await RedisTopicRegistry(client, settings.redis).load()
-        coordinator = coordinator_on(client, settings)
-        await coordinator.shards.look()  # for the store's time; nothing is written by it
-        await storage.open(try_out=False)
-        try:
-            if of_one_deployment:
-                await check_identity(client, storage)
-            yield Stores(settings, registry.topics, coordinator, storage)
-        finally:
-            await storage.close()
+        async with opened_journal(settings) as journal:
+            coordinator = coordinator_on(client, settings, journal)
+            registry = await registry_on(client, settings, coordinator).load()
+            await coordinator.shards.look()  # for the store's time; nothing is written by it
+            await storage.open(try_out=False)
+            try:
+                if of_one_deployment:
+                    await check_identity(client, storage)
+                yield Stores(settings, registry.topics, coordinator, storage)
+            finally:
+                await storage.close()
     finally:
         await client.aclose()
 
@@ -83,7 +84,9 @@ async def open_registry(settings: Settings) -> tuple[DisklessTopic, ...]:
     """Return the registry as it is, by name; storage is not looked at. Raises CoordinatorUnavailable."""
     client = await connect(settings.redis)
     try:
-        return (await RedisTopicRegistry(client, settings.redis).load()).topics
+        async with opened_journal(settings) as journal:
+            coordinator = coordinator_on(client, settings, journal)
+            return (await registry_on(client, settings, coordinator).load()).topics
     finally:
         await client.aclose()
 

@@ -1,0 +1,73 @@
+"""Which journal a deployment has: noted in object storage.
+
+The journal is a topic; its ID is its identity. Each shard of a view holds that identity too, but a store that was
+emptied does not. The note is written once, before the first record.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from proxy.coordinator.connect import StoreUnfit, store_call
+from proxy.coordinator.interface_journal import Journal
+from proxy.coordinator.shards import REGISTRY_PREFIX
+from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
+
+JOURNAL_KEY = "coordinator/journal"
+"""Object that names the journal, as 32 hex digits."""
+_ID_BYTES = 32
+
+
+async def stored_journal(storage: ObjectStorage) -> str | None:
+    """Return the identity of the deployment's journal; None if it has none. Raises StorageError."""
+    try:
+        return bytes(await storage.fetch(JOURNAL_KEY, 0, _ID_BYTES)).decode(errors="replace")
+    except ObjectMissing:
+        return None
+
+
+async def settle_journal(client: Redis, storage: ObjectStorage, journal: Journal, partitions: int) -> None:
+    """Note an open journal as the deployment's, or check that it is.
+
+    Raises StoreUnfit if the deployment has another journal, or if the journal is another deployment's; StorageError,
+    CoordinatorUnavailable and JournalUnavailable.
+    """
+    identity = journal.identity.hex()
+    noted = await stored_journal(storage)
+    if noted is None:
+        await _check_empty(client, journal, partitions)
+        with suppress(StorageError):
+            await storage.upload(JOURNAL_KEY, identity.encode(), _ID_BYTES)
+        noted = await stored_journal(storage)
+        if noted is None:
+            raise StorageError(f"{JOURNAL_KEY} can't be written; see whether storage.url is writable")
+    if noted != identity:
+        raise StoreUnfit(
+            f"the journal on the brokers is {identity}, and this deployment's is {noted}: the topic was recreated, or "
+            "brokers.bootstrap, journal.topic or storage.url leads elsewhere; fix the one that is wrong"
+        )
+
+
+async def _check_empty(client: Redis, journal: Journal, partitions: int) -> None:
+    """Raise StoreUnfit unless neither the store nor the journal has been written to."""
+    for partition in range(partitions):
+        if await journal.end(partition) > 0:
+            raise StoreUnfit(
+                "the journal on the brokers has records, and no object under storage.url names it: it is another "
+                "deployment's; fix storage.url, or set journal.topic to a name of its own"
+            )
+    async with store_call(client, "looking for shards that were written without a journal"):
+        version = await client.hget(f"{REGISTRY_PREFIX}meta", "version")
+    if version is not None:
+        raise StoreUnfit(
+            "the store was written without a journal, so the journal lacks its topics; set journal.mode: off, or use "
+            "an empty store and an empty storage.url"
+        )
+
+
+async def check_no_journal(storage: ObjectStorage) -> None:
+    """Raise StoreUnfit if the deployment has a journal, which this process is not to use. Raises StorageError."""
+    if await stored_journal(storage) is not None:
+        raise StoreUnfit("the deployment that storage.url belongs to has a journal; set journal.mode: required")
