@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from proxy.demo import servers
 from proxy.demo.errors import StackError
@@ -229,6 +230,12 @@ class Kafka:
     @property
     def _voters(self) -> str:
         return f"{CONTROLLER_NODE_ID}@{HOST}:{self._ports.controller}"
+
+    @property
+    def journal_settings(self) -> dict[str, Any]:
+        """Return the settings of a journal on these brokers."""
+        brokers = len(self.racks)
+        return {"mode": "required", "replication_factor": min(3, brokers), "min_insync_replicas": min(2, brokers)}
 
     @property
     def _topic_defaults(self) -> dict[str, str]:
