@@ -1,4 +1,4 @@
-"""What carries calls to the shards' scripts: one way with a guard, one way by a journal."""
+"""Carriers of calls to the shards' scripts: one with a guard, one by a journal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Refused(Enum):
 
 @dataclass(slots=True)
 class StoreTrust:
-    """What the guard has found out about the store; carriers obey it."""
+    """Findings of the guard about the store; carriers obey them."""
 
     unfit: str | None = None
     """Why nothing may be written at the moment."""

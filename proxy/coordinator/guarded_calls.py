@@ -82,7 +82,7 @@ class GuardedCarrier:
         not_after_ms: int,
         known: Mapping[int, ShardState] | None,
     ) -> list[bytes | Refused | int | CoordinatorUnavailable]:
-        """As `_call`; for a shard that settles, the ms to wait."""
+        """Run a script on shards, once; for a shard that settles, return the ms to wait."""
         mode = _mode(name)
         packed, sent_states = [], []
         # Of this call: a shard that is made or unfenced again by the same process is another one.

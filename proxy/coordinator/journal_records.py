@@ -31,7 +31,7 @@ class JournalledCall(NamedTuple):
 
 
 NOTHING = JournalledCall("skip", ())
-"""What is applied in place of a record that is not a call."""
+"""Call that is applied in place of a record that is not a call."""
 
 
 class RecordTooNew(Exception):

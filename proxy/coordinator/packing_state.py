@@ -18,29 +18,29 @@ _UNFENCED = Struct(">QII")
 REPLY_HEADER_BYTES = _REPLY_HEADER.size
 NO_INCARNATION = bytes(8)
 NO_IDENTITY = bytes(16)
-"""Of a store that may be any."""
+"""Identity that stands for any store."""
 
 
 MAY_WRITE, READS, LOOKS = 0, 1, 2
-"""What a script is run for: it may change something, reads only, or looks at a shard whatever is wrong with it."""
+"""Modes of a script: it may change something, reads only, or looks at a shard whatever is wrong with it."""
 APPLIES, TIDIES, QUIET = 0, 3, 16
-"""In a view of a journal: a script applies a record; it changes how records are kept, and no answer; it announces
+"""Modes in a view of a journal: a script applies a record; it changes how records are kept, and no answer; it announces
 nothing."""
 _WANTS_LIVES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What every reply of a shard begins with."""
+    """State of a shard, with which each of its replies begins."""
 
     incarnation: bytes
     """8 random bytes, made with the shard; zeros where nothing was ever written to it."""
     sequence: int
     """Writes so far."""
     life: bytes = bytes(16)
-    """Of the server that took the newest of them: half of its replication ID, in hex digits."""
+    """ID of the server that took the newest write: half of its replication ID, in hex digits."""
     offsets: int = 0
-    """That were given to batches so far, in all logs of the shard."""
+    """Offsets that were given to batches so far, in all logs of the shard."""
     began_sequence: int = 0
     """Writes when the life began."""
     began_offsets: int = 0
@@ -71,11 +71,11 @@ NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
 
 
 class ShardLook(NamedTuple):
-    """What a shard says of itself, fenced or not."""
+    """State of a shard, fenced or not, and its figures."""
 
     state: ShardState
     time_ms: int
-    """Of the store's clock, since 1970."""
+    """Time by the store's clock, in ms since 1970."""
     logs: int
     writes_lost: int
     """Writes that somebody knows and the shard does not have."""
@@ -86,7 +86,7 @@ class ShardLook(NamedTuple):
 
 
 class Unfenced(NamedTuple):
-    """What `unfence.lua` did to one shard."""
+    """Effect of `unfence.lua` on one shard."""
 
     raised_by: int
     """Offsets by which the ends of all logs were moved."""

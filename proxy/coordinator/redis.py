@@ -77,7 +77,7 @@ class RedisCoordinator:
         journal: Journal | None = None,
     ) -> None:
         self.fence = Fence()
-        """What is known of each shard, and which are fenced."""
+        """Known state of each shard, and the fenced shards."""
         trust = StoreTrust()
         self.view: View | None = None
         """The store as a view of the journal; None without a journal."""

@@ -120,7 +120,7 @@ class RedisTopicRegistry:
         return stored == cluster_id
 
     async def cluster_id(self) -> str | None:
-        """Of the Kafka cluster whose topics these are; None where none was ever named. Nothing is written."""
+        """Return the ID of the Kafka cluster of these topics; None if none was ever named. Nothing is written."""
         async with store_call(self._client, "reading the Kafka cluster's ID"):
             stored = await self._client.hget(STORE_KEY, "cluster_id")
         return stored.decode() if isinstance(stored, bytes) else stored

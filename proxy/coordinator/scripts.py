@@ -40,7 +40,7 @@ class ScriptError(Exception):
 
 
 class Refusal(NamedTuple):
-    """What a script answered in place of doing anything: a word, and what it says more."""
+    """Refusal of a script, which did nothing: a word, and more text."""
 
     text: str
 

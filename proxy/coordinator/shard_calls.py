@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 class Reply(NamedTuple):
-    """Of one call: the positions of its items in what was asked for, and the packed answers to them."""
+    """Answer to one call: the positions of its items among all items, and the packed answers to them."""
 
     items: list[int]
     packed: bytes
@@ -123,7 +123,7 @@ class ShardCalls:
 
 
 class _Cut(NamedTuple):
-    """What one call is for: positions in the sequence of items, all of one shard."""
+    """Items of one call: positions in the sequence of items, all of one shard."""
 
     shard: int
     items: list[int]

@@ -53,7 +53,7 @@ JOURNALLED = frozenset(
 OF_THE_REGISTRY = frozenset(
     {"registry_reserve", "registry_activate", "registry_configure", "registry_begin_delete", "registry_remove"}
 )
-"""Those of the registry of diskless topics, which has the partition after the last shard's."""
+"""Scripts of the registry with such calls; it has the partition after the last shard's."""
 WAITS_S = (0.002, 0.004, 0.008, 0.006)
 """Pauses in which the proxies of earlier records apply them; then this proxy helps."""
 MAX_READ_BYTES = 1 << 20
