@@ -42,7 +42,7 @@ Whole examples, to begin from:
 | Google Cloud: Cloud Storage by its S3 interface, HMAC keys | [gcp.yaml](../deploy/config/gcp.yaml) |
 | Azure: a gateway with an S3 interface before Blob Storage | [azure.yaml](../deploy/config/azure.yaml) |
 | a store of your own: MinIO, Ceph, SeaweedFS, versitygw | [minio.yaml](../deploy/config/minio.yaml) |
-| managed brokers with SASL/SCRAM over TLS, as Amazon MSK | [msk.yaml](../deploy/config/msk.yaml) |
+| Amazon MSK with IAM | [msk.yaml](../deploy/config/msk.yaml) |
 | one TLS port for all brokers, selected by [names](sni.md) | [sni.yaml](../deploy/config/sni.yaml) |
 | brokers that Strimzi runs in Kubernetes | [strimzi.yaml](../deploy/config/strimzi.yaml) |
 

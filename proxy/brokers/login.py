@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from proxy.config.security import BrokerSasl
 from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.protocol.errors import NONE
+from proxy.security.msk_iam import AwsCredentials, MskIam, region_of
 from proxy.security.oauth import fetch_token, read_credentials
 from proxy.security.sasl import OAuthBearer, Plain, SaslError, SaslMechanism, Scram, refusal
 from proxy.wire.errors import ProtocolError
@@ -43,6 +44,7 @@ class Login:
         self._settings = settings
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._aws = AwsCredentials() if settings.mechanism == "AWS_MSK_IAM" else None
 
     async def authenticate(self, connection: BrokerConnection) -> float | None:
         """Authenticate, first or again (KIP-368); seconds until it has to be done again, None for never.
@@ -50,7 +52,7 @@ class Login:
         Nothing else may be sent on the connection meanwhile. Raises LoginFailed, and BrokerUnreachable.
         """
         try:
-            mechanism = await self._mechanism()
+            mechanism = await self._mechanism(connection.host)
             body = build_handshake(self._settings.mechanism)
             answer = await connection.ask(SASL_HANDSHAKE, HANDSHAKE_VERSION, body, self._client_id)
             handshake = parse_handshake_response(answer)
@@ -78,7 +80,7 @@ class Login:
                 raise LoginFailed(
                     f"brokers.sasl: the broker rejects the proxy's credentials: "
                     f"{result.error_message or result.error_code}"
-                    f"; check username, password or token of mechanism {self._settings.mechanism}"
+                    f"; {self._remedy}"
                 )
             lifetime_ms = result.session_lifetime_ms
             token = mechanism.respond(result.auth_bytes)
@@ -86,8 +88,13 @@ class Login:
                 raise LoginFailed(f"brokers.sasl: the broker rejects the token: {refusal(result.auth_bytes)}; renew it")
         raise LoginFailed(f"the broker requested more than {_MAX_ROUNDS} tokens; check brokers.sasl.mechanism")
 
-    async def _mechanism(self) -> SaslMechanism:
+    async def _mechanism(self, host: str) -> SaslMechanism:
         settings = self._settings
+        if self._aws is not None:
+            region = settings.aws_region or region_of(host) or self._aws.region()
+            if not region:
+                raise SaslError(f"{host} names no AWS region; set brokers.sasl.aws_region")
+            return MskIam(host, region, await self._aws.current())
         if settings.mechanism == "OAUTHBEARER":
             if settings.token_file:
                 return OAuthBearer(_read("token_file", settings.token_file))
@@ -98,6 +105,12 @@ class Login:
         if settings.mechanism == "PLAIN":
             return Plain(settings.username, password)
         return Scram(_DIGESTS[settings.mechanism], settings.username, password)
+
+    @property
+    def _remedy(self) -> str:
+        if self._settings.mechanism == "AWS_MSK_IAM":
+            return "check that the AWS role may do kafka-cluster:Connect, and brokers.sasl.aws_region"
+        return f"check username, password or token of mechanism {self._settings.mechanism}"
 
     def _explain_handshake(self, error_code: int, offered: tuple[str, ...]) -> str:
         if error_code == _UNSUPPORTED_SASL_MECHANISM:

@@ -53,6 +53,8 @@ class BrokerConnection(asyncio.Protocol):
         self.node_id: int | None = None
         """The broker; None while it is not known."""
         self.lost = False
+        self.host = ""
+        """Host by which the broker was reached; empty before."""
         self.wrote_unanswered = False
         """Whether a request went out that the broker does not answer (acks=0): it alone knows whether it has it."""
         self.bytes_received = 0
@@ -325,6 +327,7 @@ async def connect_broker(
 ) -> BrokerConnection:
     """Connect `protocol`, with TLS if a context is given. Raises BrokerUnreachable, naming address and cause."""
     loop = asyncio.get_running_loop()
+    protocol.host = host
     server_name = None if tls is None else host
     handshake_timeout_s = None if tls is None else timeout_s
     try:

@@ -40,6 +40,12 @@ async def create_topic(
     `partitions`: None for the brokers' default. `ca_file`: CAs of the listener's certificate, if not those of
     `brokers.tls`. Raises InspectionError, TlsError and ProtocolError.
     """
+    sasl = settings.brokers.sasl
+    if sasl is not None and sasl.mechanism == "AWS_MSK_IAM":
+        raise InspectionError(
+            "the signature of AWS_MSK_IAM names a broker's host, so it cannot pass through a proxy; create the topic "
+            "by an Admin client through the proxy, with OAUTHBEARER or SCRAM"
+        )
     wanted = {DISKLESS_ENABLE: "true", **configs}
     topic = CreatableTopic(
         name=TopicName(name),

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 from proxy.config.section import Section
 
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
@@ -68,7 +68,8 @@ class BrokerSasl(Section):
     """The proxy's own credentials, for its service connections. Clients authenticate to the brokers as themselves."""
 
     mechanism: Mechanism = "SCRAM-SHA-512"
-    """SASL mechanism, which the brokers' listener has to offer."""
+    """SASL mechanism, which the brokers' listener has to offer. `AWS_MSK_IAM` is for Amazon MSK: the proxy signs with
+    credentials of the usual AWS chain (environment, profile, web identity, instance role)."""
     username: str = ""
     """User name for PLAIN and SCRAM."""
     password: SecretStr = SecretStr("")
@@ -80,6 +81,9 @@ class BrokerSasl(Section):
     client_credentials_file: str = ""
     """For OAUTHBEARER: JSON file with `token_endpoint_url` (https), `client_id`, `client_secret` and, optionally,
     `scope`. A token is requested at each authentication (RFC 6749, section 4.4)."""
+    aws_region: str = ""
+    """For AWS_MSK_IAM: region of the brokers. If empty, it is taken from the broker's host name, or else from the AWS
+    profile or environment."""
 
     @model_validator(mode="after")
     def _credentials_fit(self) -> BrokerSasl:
@@ -89,8 +93,14 @@ class BrokerSasl(Section):
             if self.username or self.password.get_secret_value() or self.password_file:
                 raise ValueError("OAUTHBEARER takes no username and no password; remove them")
             return self
+        if self.aws_region and self.mechanism != "AWS_MSK_IAM":
+            raise ValueError(f"aws_region has no effect with {self.mechanism}; remove it")
         if self.token_file or self.client_credentials_file:
             raise ValueError(f"{self.mechanism} takes no token; remove it, or set mechanism to OAUTHBEARER")
+        if self.mechanism == "AWS_MSK_IAM":
+            if self.username or self.password.get_secret_value() or self.password_file:
+                raise ValueError("AWS_MSK_IAM takes its credentials from AWS; remove username and password")
+            return self
         if not self.username:
             raise ValueError(f"{self.mechanism} needs a username")
         if bool(self.password.get_secret_value()) == bool(self.password_file):

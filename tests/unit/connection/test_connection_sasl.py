@@ -6,11 +6,14 @@ import struct
 from typing import Any
 
 import pytest
+from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import generate_auth_token
 
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.principal import UNKNOWN_USER
 from proxy.client.rights import RIGHTS
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
 from proxy.wire.sasl import build_authenticate, build_handshake
+from tests.support.msk_broker import Iam
 from tests.unit.connection_double import METADATA, Sent, connected, frame, request, response, turns
 
 HANDSHAKE, AUTHENTICATE, LIST_GROUPS = 17, 36, 16
@@ -48,6 +51,32 @@ async def log_in(sent: Sent, lifetime_ms: int = 0) -> None:
     token = request(AUTHENTICATE, 2, build_authenticate(PLAIN), version=1)
     (received,) = await exchange(sent, token, response(2, authenticated(lifetime_ms=lifetime_ms)))
     assert received == struct.pack(">i", 2) + authenticated(lifetime_ms=lifetime_ms)
+
+
+@pytest.mark.parametrize("session_token", [None, "IQoJb3JpZ2luX2VjE+/" + 1_500 * "t" + "=="])
+async def test_the_token_of_an_aws_signer_passes_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, session_token: str | None
+) -> None:
+    """Clients of Amazon MSK: the token is a presigned request to a regional host, and not a JSON Web Token."""
+    for name, value in (("ACCESS_KEY_ID", "AKID"), ("SECRET_ACCESS_KEY", "secret"), ("SESSION_TOKEN", session_token)):
+        monkeypatch.setenv(f"AWS_{name}", value) if value else monkeypatch.delenv(f"AWS_{name}", raising=False)
+    token, _ = generate_auth_token("eu-central-1")
+    sent = await client()
+    handshake = request(HANDSHAKE, 1, build_handshake("OAUTHBEARER"), version=1)
+    await exchange(sent, handshake, response(1, HANDSHAKE_DONE))
+    sent.broker.taken()
+    bearer = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    authenticate = request(AUTHENTICATE, 2, build_authenticate(bearer), version=1)
+    sent.send(authenticate)
+    await turns()
+    passed = sent.broker.taken()
+    assert passed == authenticate
+    iam = Iam("eu-central-1", "b-1", {"AKID": "secret"}, {"AKID": session_token} if session_token else {})
+    assert iam.check_token(passed.partition(b"auth=Bearer ")[2].partition(b"\x01")[0].decode()) == "AKID"
+    sent.answer(response(2, authenticated()))
+    await turns()
+    assert sent.connection.session.user == UNKNOWN_USER
+    assert await exchange(sent, request(LIST_GROUPS, 3), response(3, b"groups"))
 
 
 async def test_nothing_reaches_the_broker_before_authentication() -> None:
