@@ -16,24 +16,22 @@ again with all of its partitions.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.slots import Slot
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
-from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
-from proxy.fetching.rounds import Fetching
-from proxy.fetching.route import NOWHERE_NEAR, is_routed, never_near, router_of
+from proxy.fetching.rounds import Fetching, Sources
+from proxy.fetching.route import NOWHERE_NEAR
 from proxy.protocol.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
+from proxy.routing.racks import Racks
 from proxy.topics.topics import Topics
 from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, TopicFetch, fetch_request_steps, parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
+from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
-    from proxy.wire.primitives import Buffer
 
 _FIRST_EPOCH = 0
 
@@ -47,18 +45,106 @@ class _Judged(NamedTuple):
     """Whether a session that begins with one of them would go on with a shadow when the topic is live."""
 
 
-def fetch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Fetch (API key 1)."""
-    if len(request.body) > LARGE_BYTES:
-        return _large(client, request, client.open_slot(request))
-    parsed = parse_fetch_request(request.body, request.api_version)
-    judged = _judge_some(client.context.topics, parsed.topics)
-    if _is_forwarded(client, request, parsed, judged, None):
+class FetchRouter:
+    """Handler of Fetch."""
+
+    def __init__(self, *, topics: Topics, racks: Racks, sources: Sources) -> None:
+        self._topics = topics
+        self._racks = racks
+        self._sources = sources
+        self._routes = sources.routes
+        self._forwarding = sources.forwarding
+        self._turns = sources.turns
+
+    def fetch(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
+        """Fetch (API key 1)."""
+        if len(request.body) > LARGE_BYTES:
+            return self._large(client, request, client.open_slot(request))
+        parsed = parse_fetch_request(request.body, request.api_version)
+        judged = _judge_some(self._topics, parsed.topics)
+        if self._is_forwarded(client, request, parsed, judged, None):
+            return None
+        known, mine, topics = self._topics, judged.mine, each_once(parsed.topics)
+        diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]
+        classic = [asked for asked in topics if asked.topic not in mine] if mine else topics
+        return self._answer(client, FetchAsked(request, parsed, topics, diskless, classic), None)
+
+    async def _large(self, client: Client, request: Request, slot: Slot) -> None:
+        """Do `fetch` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
+        turns, topics = self._turns, self._topics
+        parsed = await turns.run(fetch_request_steps(request.body, request.api_version))
+        version = None
+        while version != topics.version:
+            # A topic may become diskless between two turns.
+            version = topics.version
+            judged = await turns.run(_judge(topics, parsed.topics))
+        if self._is_forwarded(client, request, parsed, judged, slot):
+            return
+        answer = self._answer(client, await turns.run(self._split(request, parsed, judged)), slot)
+        if answer is not None:
+            await answer
+
+    def _is_forwarded(
+        self, client: Client, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None
+    ) -> bool:
+        """Forward what is all the broker's, and end sessions that can't go on. True if that answers the Fetch."""
+        if parsed.rack_id:
+            self._racks.learn(client.session, request.client_id, parsed.rack_id)
+        routed = self._routes.is_routed(client.session, parsed)
+        if not judged.mine and not routed and not judged.fresh:
+            self._forwarding.forward(client, request, {}, self._routes.never_near(client.session), slot)
+            return True
+        if parsed.session_epoch > _FIRST_EPOCH:
+            body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
+            (slot or client.open_slot(request)).fill(body)
+            return True
+        if judged.mine and parsed.isolation_level not in ISOLATION_LEVELS:
+            (slot or client.open_slot(request)).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
+            return True
+        if not judged.mine and not routed:
+            self._forwarding.forward(
+                client, without_session(request, parsed), {}, self._routes.never_near(client.session), slot
+            )
+            return True
+        return False
+
+    def _split(self, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
+        """The diskless half and the classic one."""
+        known, mine = self._topics, judged.mine
+        topics = yield from each_once_in_steps(parsed.topics)
+        diskless: list[DisklessAsked] = []
+        classic: list[TopicFetch] = [] if mine else topics
+        for start in range(0, len(topics) if mine else 0, AT_A_TIME):
+            some = topics[start : start + AT_A_TIME]
+            diskless += [DisklessAsked(asked, known.find(asked.topic)) for asked in some if asked.topic in mine]
+            classic += [asked for asked in some if asked.topic not in mine]
+            yield
+        return FetchAsked(request, parsed, topics, diskless, classic)
+
+    def _answer(self, client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
+        if not self._routes.is_routed(client.session, asked.parsed):
+            route = NOWHERE_NEAR._replace(leader=asked.classic)
+            return Fetching(self._sources, client, asked, route).answer(slot or client.open_slot(asked.request))
+        # Brokers are not to redirect what is routed here.
+        asked = asked._replace(parsed=asked.parsed._replace(rack_id=""))
+        if self._routes.of(client.session).knows(asked.classic):
+            return self._routed(client, asked, slot)
+        return self._learn_first(client, asked, slot)
+
+    async def _learn_first(self, client: Client, asked: FetchAsked, slot: Slot | None) -> None:
+        """Ask what is unknown of the topics, then do `_routed`. Raises BrokerUnreachable and ProtocolError."""
+        await self._routes.of(client.session).learn(client, asked.request, asked.classic)
+        answer = self._routed(client, asked, slot)
+        if answer is not None:
+            await answer
+
+    def _routed(self, client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
+        """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
+        route = self._routes.of(client.session).route(asked.classic, asked.request.client_id)
+        if route.near or asked.diskless:
+            return Fetching(self._sources, client, asked, route).answer(slot or client.open_slot(asked.request))
+        self._forwarding.forward(client, without_session(asked.request, asked.parsed), route.reasons, slot=slot)
         return None
-    known, mine, topics = client.context.topics, judged.mine, each_once(parsed.topics)
-    diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]
-    classic = [asked for asked in topics if asked.topic not in mine] if mine else topics
-    return _answer(client, FetchAsked(request, parsed, topics, diskless, classic), None)
 
 
 def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
@@ -71,22 +157,6 @@ def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
         if isinstance(asked.topic, str)
     ]
     return build_fetch_response(parsed.version, 0, topics, error_code=error_code)
-
-
-async def _large(client: Client, request: Request, slot: Slot) -> None:
-    """Do `fetch` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
-    turns, topics = client.context.turns, client.context.topics
-    parsed = await turns.run(fetch_request_steps(request.body, request.api_version))
-    version = None
-    while version != topics.version:
-        # A topic may become diskless between two turns.
-        version = topics.version
-        judged = await turns.run(_judge(topics, parsed.topics))
-    if _is_forwarded(client, request, parsed, judged, slot):
-        return
-    answer = _answer(client, await turns.run(_split(client, request, parsed, judged)), slot)
-    if answer is not None:
-        await answer
 
 
 def _judge(known: Topics, topics: list[TopicFetch]) -> Steps[_Judged]:
@@ -107,66 +177,3 @@ def _judge_some(known: Topics, topics: list[TopicFetch]) -> _Judged:
         if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
     }
     return _Judged(mine, any(known.may_be_a_shadow(asked.topic) for asked in topics))
-
-
-def _is_forwarded(client: Client, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None) -> bool:
-    """Forward what is all the broker's, and end sessions that can't go on; whether that answers the Fetch."""
-    if parsed.rack_id:
-        client.context.racks.learn(client.session, request.client_id, parsed.rack_id)
-    routed = is_routed(client, parsed)
-    if not judged.mine and not routed and not judged.fresh:
-        forward(client, request, {}, never_near(client), slot)
-        return True
-    if parsed.session_epoch > _FIRST_EPOCH:
-        body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
-        (slot or client.open_slot(request)).fill(body)
-        return True
-    if judged.mine and parsed.isolation_level not in ISOLATION_LEVELS:
-        (slot or client.open_slot(request)).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
-        return True
-    if not judged.mine and not routed:
-        forward(client, without_session(request, parsed), {}, never_near(client), slot)
-        return True
-    return False
-
-
-def _split(client: Client, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
-    """The diskless half and the classic one."""
-    known, mine = client.context.topics, judged.mine
-    topics = yield from each_once_in_steps(parsed.topics)
-    diskless: list[DisklessAsked] = []
-    classic: list[TopicFetch] = [] if mine else topics
-    for start in range(0, len(topics) if mine else 0, AT_A_TIME):
-        some = topics[start : start + AT_A_TIME]
-        diskless += [DisklessAsked(asked, known.find(asked.topic)) for asked in some if asked.topic in mine]
-        classic += [asked for asked in some if asked.topic not in mine]
-        yield
-    return FetchAsked(request, parsed, topics, diskless, classic)
-
-
-def _answer(client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
-    if not is_routed(client, asked.parsed):
-        route = NOWHERE_NEAR._replace(leader=asked.classic)
-        return Fetching(client, asked, route).answer(slot or client.open_slot(asked.request))
-    # Brokers are not to redirect what is routed here.
-    asked = asked._replace(parsed=asked.parsed._replace(rack_id=""))
-    if router_of(client).knows(asked.classic):
-        return _routed(client, asked, slot)
-    return _learn_first(client, asked, slot)
-
-
-async def _learn_first(client: Client, asked: FetchAsked, slot: Slot | None) -> None:
-    """As `_routed`, of topics of which something is to be asked first. Raises BrokerUnreachable and ProtocolError."""
-    await router_of(client).learn(asked.request, asked.classic)
-    answer = _routed(client, asked, slot)
-    if answer is not None:
-        await answer
-
-
-def _routed(client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
-    """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
-    route = router_of(client).route(asked.classic, asked.request.client_id)
-    if route.near or asked.diskless:
-        return Fetching(client, asked, route).answer(slot or client.open_slot(asked.request))
-    forward(client, without_session(asked.request, asked.parsed), route.reasons, slot=slot)
-    return None

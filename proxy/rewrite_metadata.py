@@ -16,7 +16,7 @@ below.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast
+from typing import Any
 
 from proxy.brokers.cluster import Cluster
 from proxy.client.client import Client
@@ -182,13 +182,6 @@ class RewriteMetadata:
             return []
         key = client_key(session.host, client_id)
         return self._fleet.lifelines(rack, key, session.listeners, self._cluster.view.brokers)[:count]
-
-
-def address_of(client: Client, client_id: str | None) -> AddressOf:
-    """Return the address of each broker for a client, for code that is not given `Addresses` yet."""
-    context, unused = client.context, cast("Any", None)
-    made = Addresses(fleet=context.fleet, racks=context.racks, leader_choice=unused, cluster=context.cluster)
-    return made.of(client.session, client_id)
 
 
 def _forward_lower(client: Client, request: Request, body: bytes, rewrite: Rewrite) -> None:

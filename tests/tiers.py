@@ -60,6 +60,10 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; pipeline/merge/test_merge_at_once.py is quick"),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
+    FullOnly(
+        "integration/test_idle_brokers.py",
+        "two stacks of its own; unit/connection/test_stand_in.py is quick",
+    ),
     FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
         "integration/clients/test_one_port_by_name.py",
@@ -95,6 +99,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
     FullOnly("integration/demo/test_demo_wheel.py", "installs the wheel; integration/demo runs the demo of the clone"),
     FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
+    FullOnly(
+        "unit/connection/test_large_requests.py",
+        "minutes of work; the same requests with 8,000 elements are quick",
+        r"^test_no_step_of_the_largest",
+    ),
     FullOnly("integration/test_pipelining.py", "compares times, which says little on a loaded machine"),
     FullOnly(
         "integration/clients/test_java_tools.py",
@@ -118,11 +127,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "integration/verify/test_verify.py",
         "whole runs of the checker; one through the proxies, and unit/judge, are quick",
         r"^test_(proxies_lose_nothing_if|the_command_on|a_load_that)",
-    ),
-    FullOnly(
-        "integration/edge/test_invented_topics.py",
-        "races with the proxy's background questions on a slow machine; unit/topics and unit/accounting are quick",
-        r"^test_invented_ids",
     ),
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),

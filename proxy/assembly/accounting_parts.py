@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from proxy.accounting.accounting import Accounts
 from proxy.accounting.rollups.counted import totals
 from proxy.accounting.rollups.expiry import RollupExpiry
 from proxy.accounting.rollups.writer import RollupWriter
@@ -13,6 +14,7 @@ from proxy.assembly.broker_parts import BrokerParts
 from proxy.assembly.diskless_parts import DisklessParts
 from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts, Work
+from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.config import Settings
@@ -24,6 +26,7 @@ class AccountingParts(RoomParts):
     """The parts that count traffic and write rollups of it."""
 
     settings: Settings
+    accounts: Accounts
     topic_names: TopicNames
     rollups: RollupWriter
     rollup_expiry: RollupExpiry
@@ -39,13 +42,19 @@ class AccountingParts(RoomParts):
 
 
 def build_accounting(
-    process: ProcessParts, stores: StoreParts, brokers: BrokerParts, diskless: DisklessParts, topics: TopicParts
+    process: ProcessParts,
+    stores: StoreParts,
+    brokers: BrokerParts,
+    diskless: DisklessParts,
+    topics: TopicParts,
+    routing: RoutingParts,
 ) -> AccountingParts:
     """Build the parts; nothing is written yet."""
     settings, stats, storage = process.settings, process.stats, stores.storage
     caches = diskless.cache, diskless.cold_cache
     return AccountingParts(
         settings=settings,
+        accounts=Accounts(settings.rack, cluster=brokers.cluster, racks=routing.racks, stats=stats),
         topic_names=TopicNames(stats, topics.topics, brokers.cluster.service.ask, process.now),
         rollups=RollupWriter(
             settings.rollups,

@@ -8,11 +8,13 @@ from datetime import timedelta
 
 from proxy.assembly.broker_parts import BrokerParts
 from proxy.assembly.process_parts import ProcessParts
+from proxy.assembly.replica_parts import ReplicaParts
 from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.topic_parts import TopicParts
 from proxy.brokers.cluster import Cluster
 from proxy.config import Settings
 from proxy.connection.connections import Connections
+from proxy.connection.shared import Shared
 from proxy.connection.unread import UnreadAnswers
 from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
@@ -33,6 +35,7 @@ class ClientParts(RoomParts):
     topics: Topics
     connections: Connections
     unread: UnreadAnswers
+    shared: Shared
     quotas: Quotas
     certificates: Sequence[TlsFiles]
     """Certificates that the process shows to clients and brokers."""
@@ -67,18 +70,37 @@ class ClientParts(RoomParts):
 
 
 def build_clients(
-    process: ProcessParts, brokers: BrokerParts, topics: TopicParts, listener_tls: Iterable[TlsFiles]
+    process: ProcessParts,
+    brokers: BrokerParts,
+    topics: TopicParts,
+    replicas: ReplicaParts,
+    listener_tls: Iterable[TlsFiles],
 ) -> ClientParts:
     """Build the parts. `listener_tls`: certificates of the listeners."""
     settings, access = process.settings, brokers.cluster.access
     connections = Connections(settings.limits, process.stats)
+    unread = UnreadAnswers(process.memory, settings.limits, connections.end_slowest)
+    registry, is_foreign = topics.topics, replicas.near_brokers.is_foreign
     return ClientParts(
         settings=settings,
         memory=process.memory,
         cluster=brokers.cluster,
-        topics=topics.topics,
+        topics=registry,
         connections=connections,
-        unread=UnreadAnswers(process.memory, settings.limits, connections.end_slowest),
+        unread=unread,
+        shared=Shared(
+            settings=settings,
+            now=process.now,
+            stats=process.stats,
+            throttled_log=process.throttled_log,
+            memory=process.memory,
+            turns=process.turns,
+            cluster=brokers.cluster,
+            connections=connections,
+            unread=unread,
+            any_broker_serves=lambda: bool(registry.all()),
+            reads_near=lambda node_id: settings.fetch.read_near_replicas and is_foreign(node_id),
+        ),
         quotas=Quotas(process.now, process.stats.throttled_seconds),
         certificates=(*listener_tls, *([access.tls] if access.tls else [])),
     )

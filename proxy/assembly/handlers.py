@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from proxy.assembly.parts import Parts
+from proxy.assembly.record_handlers import build_fetch, build_produce
+from proxy.client.handler import Handler, Handlers
 from proxy.client.rights import ClientRights
-from proxy.handlers import HANDLERS, Handler, check_handlers
 from proxy.handlers.alter_configs import AlterConfigs
 from proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from proxy.handlers.api_versions import ApiVersions
@@ -23,9 +26,11 @@ from proxy.handlers.list_offsets import ListOffsets
 from proxy.handlers.names_first import Names, NamesFirst
 from proxy.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from proxy.handlers.offsets import Offsets
+from proxy.handlers.sasl import Sasl
 from proxy.handlers.share_fetch import ShareFetch, is_not_diskless
 from proxy.handlers.share_group_offsets import ShareGroupOffsets
 from proxy.handlers.transactions import Transactions, is_classic
+from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.rewrite_metadata import RewriteMetadata
 
 _TOPICS = Spread(("topics",), "topics")
@@ -38,15 +43,30 @@ _DELETED = Spread(("topics", "topic_names"), "responses", once=True)
 _ANSWERED_AS_RESPONSES = Spread(("topics",), "responses")
 
 
-def build_handlers(parts: Parts) -> dict[int, Handler]:
-    """Build the handlers by API key. Raises AssertionError unless they are those that the table of APIs wants."""
-    handlers = HANDLERS | _of_addresses(parts) | _of_offsets(parts) | _of_topics(parts) | _of_groups(parts)
-    check_handlers(handlers)
-    return handlers
+def build_handlers(parts: Parts) -> Handlers:
+    """Build the handlers. Raises AssertionError unless they are those that the table of APIs wants."""
+    process = parts.process
+    rights = ClientRights(process.settings, process.now)
+    sasl = Sasl(process.settings)
+    produce = build_produce(parts, rights)
+    handle: dict[int, Handler] = {
+        0: produce.produce,
+        1: build_fetch(parts, rights).fetch,
+        17: sasl.handshake,
+        36: sasl.authenticate,
+        **_of_addresses(parts),
+        **_of_offsets(parts, rights),
+        **_of_topics(parts),
+        **_of_groups(parts, rights),
+    }
+    check_handlers(handle)
+    return Handlers(handle=handle, begin={0: produce.begin}, token=sasl.pass_token)
 
 
-def _rights(parts: Parts) -> ClientRights:
-    return ClientRights(parts.process.settings, parts.process.now)
+def check_handlers(handlers: Mapping[int, Handler]) -> None:
+    """Check that the APIs that the table rewrites or intercepts have a handler each. Raises AssertionError."""
+    wanted = {key for key, api in API_TABLE.items() if api.treatment in (Treatment.REWRITE, Treatment.INTERCEPT)}
+    assert wanted == handlers.keys(), f"the API table and the handlers differ: {sorted(wanted ^ handlers.keys())}"
 
 
 def _of_addresses(parts: Parts) -> dict[int, Handler]:
@@ -77,12 +97,12 @@ def _of_addresses(parts: Parts) -> dict[int, Handler]:
     }
 
 
-def _of_offsets(parts: Parts) -> dict[int, Handler]:
+def _of_offsets(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     """Build the handlers that look into the log of a partition."""
     process, settings, topics = parts.process, parts.process.settings, parts.topics.topics
     coordinator = parts.stores.coordinator
     in_parts = InParts(settings.limits, process.turns).of
-    halves = Halves(topics=topics, rights=_rights(parts))
+    halves = Halves(topics=topics, rights=rights)
     offsets = Offsets(
         settings.fetch,
         settings.redis,
@@ -143,9 +163,9 @@ def _of_topics(parts: Parts) -> dict[int, Handler]:
     }
 
 
-def _of_groups(parts: Parts) -> dict[int, Handler]:
+def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     """Build the handlers of groups and transactions."""
-    process, settings, topics, rights = parts.process, parts.process.settings, parts.topics.topics, _rights(parts)
+    process, settings, topics = parts.process, parts.process.settings, parts.topics.topics
     in_parts = InParts(settings.limits, process.turns).of
     names_first = NamesFirst(topics=topics, turns=process.turns).of
     transactions = Transactions(topics=topics, rights=rights, throttled_log=process.throttled_log)

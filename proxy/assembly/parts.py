@@ -83,7 +83,7 @@ def build_parts(
     topics = build_topics(process, stores, brokers, lease)
     routing = build_routing(process, stores, brokers, topics, lease)
     creation = build_creation(process, stores, brokers, diskless, topics, routing)
-    accounting = build_accounting(process, stores, brokers, diskless, topics)
+    accounting = build_accounting(process, stores, brokers, diskless, topics, routing)
     housekeeping = build_housekeeping(process, stores, brokers, topics, routing, creation, accounting)
     return Parts(
         process=process,
@@ -97,5 +97,5 @@ def build_parts(
         accounting=accounting,
         housekeeping=housekeeping,
         guard=build_guard(process, stores, topics, housekeeping),
-        clients=build_clients(process, brokers, topics, listener_tls),
+        clients=build_clients(process, brokers, topics, replicas, listener_tls),
     )

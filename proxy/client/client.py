@@ -7,7 +7,7 @@ about the client are in its session.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from proxy.client.expected import Awaiting, Expected
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from proxy.wire.produce_stream import ProduceStream
     from proxy.wire.steps import Rewrite
 
+Ended = Callable[["ProduceStream"], None] | None
+
 
 class Client(Protocol):
     """One client as its handlers see it."""
 
     session: Session
-    context: Any
-    """All parts of the process, for handlers that do not get theirs by constructor yet. Do not use it in new code:
-    `tests/unit/test_floors.py` counts the uses."""
 
     @property
     def answers(self) -> AnswerQueue:
@@ -52,10 +51,13 @@ class Client(Protocol):
     def forward_in_place(self, request: Request, slot: Slot, into: BrokerSlot) -> None:
         """Forward the request of a slot that was opened already: `into` takes its place and its memory."""
 
-    def begin_stream(self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None) -> None:
+    def begin_stream(
+        self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None, ended: Ended = None
+    ) -> None:
         """Begin to stream a request, of which nothing is held; `slot` is None if the broker will not answer.
 
-        `looked_through` sees all bytes of the request, from the frame's size on.
+        `looked_through` sees all bytes of the request, from the frame's size on. `ended` gets it when all of the
+        request is with the broker, or never will be.
         """
 
     def send_upstream(self, buffers: list[Buffer], expected: Expected | None) -> None:

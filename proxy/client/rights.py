@@ -177,8 +177,3 @@ class ClientRights:
         if rights is None:
             rights = session[RIGHTS] = Rights(self._settings.authorization_cache_ms / 1000, self._now)
         return rights
-
-
-def rights_of(client: Client) -> Rights:
-    """Return the rights of a client, for code that is not given `ClientRights` yet."""
-    return ClientRights(client.context.settings, client.context.now).of(client.session)

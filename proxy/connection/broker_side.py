@@ -25,7 +25,8 @@ _NEVER_S = float("-inf")
 class BrokerSide:
     """The connection to the broker that serves one client.
 
-    `on_lost` is called when that connection has ended, `on_pause` when the broker takes no more, or takes bytes again.
+    `others_serve` returns whether another broker may stand in for the client's. `on_lost` is called when that
+    connection has ended, `on_pause` when the broker takes no more, or takes bytes again.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class BrokerSide:
         session: Session,
         now: Callable[[], float],
         *,
+        others_serve: Callable[[], bool],
         on_lost: Callable[[], None],
         on_pause: Callable[[bool], None],
     ) -> None:
         self._cluster = cluster
         self._session = session
         self._now = now
+        self._others_serve = others_serve
         self._on_lost = on_lost
         self._on_pause = on_pause
         self.upstream: BrokerConnection | None = None
@@ -61,12 +64,13 @@ class BrokerSide:
         made = BrokerConnection(max_frame_bytes=_MAX_FRAME_BYTES, on_lost=lost, on_pause=self._on_pause)
         return made
 
-    async def reach(self, *, others: bool) -> str:
-        """Connect to the client's own broker, or with `others` to one that stands in. Raises BrokerUnreachable.
+    async def reach(self) -> str:
+        """Connect to the client's own broker, or to one that stands in. Raises BrokerUnreachable.
 
         Return why another one stands in; empty if the client's own broker was reached.
         """
         own = not self._was_just_reached_again
+        others = self._others_serve()
         upstream, failure = await reach(self._cluster, self._session.node_id, self._make, others=others, own=own)
         self.stands_in = bool(failure)
         if self.upstream is not None:
@@ -74,18 +78,18 @@ class BrokerSide:
         self.upstream = upstream
         return failure
 
-    def may_be_replaced(self, *, others: bool, reads_near: bool) -> bool:
+    def may_be_replaced(self, *, reads_near: bool) -> bool:
         """Return whether another connection is as good as the one that is lost: it owed nothing to the client.
 
-        The broker may have closed an idle one, while the proxy served the client itself (`others`: diskless topics,
-        for which any broker will do; `reads_near`: replicas in the proxy's rack), or the broker is down.
+        The broker may have closed an idle one, while the proxy served the client itself (diskless topics, for which any
+        broker will do; `reads_near`: replicas in the proxy's rack), or the broker is down.
         """
         if self.upstream is None or self.upstream.wrote_unanswered:
             return False
         if self._was_just_reached_again:
             # A broker that is killed may still take a connection before its port is closed: then another is asked.
-            return others and self._session.node_id is not None and not self.stands_in
-        return others or reads_near
+            return self._others_serve() and self._session.node_id is not None and not self.stands_in
+        return self._others_serve() or reads_near
 
     @property
     def _was_just_reached_again(self) -> bool:
@@ -170,13 +174,11 @@ class BrokerSide:
         body: list[Buffer] | bytes,
         question: Awaiting | None,
         check: Callable[[], None] | None,
-        *,
-        others: bool,
     ) -> memoryview:
         """Ask the broker something as the client. Raises BrokerUnreachable. See `Client.ask`.
 
         Metadata, by which rights are asked for, is asked again of the broker that stands in, if the broker ends the
-        connection. With `others`, a broker that does not answer it in time, and owes the client nothing, is left.
+        connection. A broker that does not answer it in time, and owes the client nothing, is left if others serve.
         """
         if self.connecting is not None and not self.connecting.done():
             await asyncio.wait([self.connecting])
@@ -193,7 +195,8 @@ class BrokerSide:
         while True:
             try:
                 asking = upstream.ask(api_key, api_version, body, request.client_id, question)
-                return await (self._left_if_silent(upstream, asking) if others and api_key == METADATA else asking)
+                leaves = api_key == METADATA and self._others_serve()
+                return await (self._left_if_silent(upstream, asking) if leaves else asking)
             except BrokerUnreachable:
                 if api_key != METADATA:
                     raise

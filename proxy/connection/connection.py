@@ -21,55 +21,69 @@ from proxy.connection.charges import Charges
 from proxy.connection.client_side import ClientSide
 from proxy.connection.gate import ANSWERS_WAIT, BROKER_FULL, CLIENT_FULL, CONNECTING, ENDING, IN_FLIGHT, MEMORY
 from proxy.connection.life import EndCause, Life, State
+from proxy.connection.open_connection import OpenConnection
 from proxy.connection.requests import Requests
 from proxy.protocol import apis
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.client.handler import Handlers
     from proxy.client.slots import Slot
     from proxy.config import Listeners
+    from proxy.connection.shared import Shared
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(OpenConnection, asyncio.Protocol):
     """A client, its requests, and its one connection to the broker that the listener stands for."""
 
-    def __init__(self, context: Context, listeners: Listeners, node_id: int | None) -> None:
-        self.context = context
-        limits = context.settings.limits
-        self._stats = context.stats
-        self._now = context.now
+    def __init__(self, shared: Shared, handlers: Handlers, listeners: Listeners, node_id: int | None) -> None:
+        self._shared = shared
+        limits = shared.settings.limits
+        self._stats = shared.stats
+        self._now = shared.now
         authentication = Authentication(
-            context.settings.brokers.with_sasl,
-            context.now,
+            shared.settings.brokers.with_sasl,
+            shared.now,
             max_bytes=limits.max_unauthenticated_request_bytes,
             max_requests=limits.max_unauthenticated_requests,
         )
         self.session = Session(listeners, node_id, authentication)
         self.life = Life()
-        self.client_side = ClientSide(context.stats, lambda: context.unread.charge(self))
+        self.client_side = ClientSide(shared.stats, lambda: shared.unread.charge(self))
         self.broker_side = BrokerSide(
-            context.cluster, self.session, context.now, on_lost=self._broker_lost, on_pause=self._broker_pauses
+            shared.cluster,
+            self.session,
+            shared.now,
+            others_serve=shared.any_broker_serves,
+            on_lost=self._broker_lost,
+            on_pause=self._broker_pauses,
         )
         self.answers = Answers(
             limits.max_response_bytes_per_connection,
-            context.turns,
+            shared.turns,
             write=self.client_side.write,
             slot_finished=self._slot_finished,
             go_on=self._go_on,
             broker_answer_unreadable=self._broker_answer_unreadable,
-            count_answer=context.stats.count_answer,
+            count_answer=shared.stats.count_answer,
         )
-        self._charges = Charges(context.memory, lambda: self.reading.unpause(MEMORY))
+        self._charges = Charges(shared.memory, lambda: self.reading.unpause(MEMORY))
         self.client = Requests(
-            self, context, self.session, self.client_side, self.broker_side, self.answers, self._charges
+            self,
+            shared.settings,
+            shared.stats,
+            shared.now,
+            handlers,
+            self.session,
+            self.client_side,
+            self.broker_side,
+            self.answers,
+            self._charges,
         )
-        """The client as its handlers see it."""
         self.reading = self.client.reading
         self.opened_ms = 0
-        """Time since 1970 at which the client came; 0 before."""
         self.received_bytes = 0
-        self.last_active_s = context.now()
+        self.last_active_s = shared.now()
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._goes_on: asyncio.TimerHandle | None = None
@@ -79,9 +93,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a client that has connected."""
-        self.session.host = self.client_side.open(transport, self.context.settings.limits.write_buffer_bytes)
+        self.session.host = self.client_side.open(transport, self._shared.settings.limits.write_buffer_bytes)
         self.opened_ms = time.time_ns() // 1_000_000
-        self._admitted = self.context.connections.admit(self)
+        self._admitted = self._shared.connections.admit(self)
         if self._admitted:
             self._reach_broker()
         elif self.client_side.transport is not None:
@@ -103,7 +117,7 @@ class ClientConnection(asyncio.Protocol):
         if not goes_on or not self.life.move(State.GOES_ON):
             self._end()
             return
-        within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
+        within_s = self._shared.settings.limits.broker_write_timeout_ms / 1000
         self._goes_on = asyncio.get_running_loop().call_later(within_s, self._end)
         self.reading.gate.resume(CLIENT_FULL)
         self.broker_side.resume_reading()
@@ -115,12 +129,12 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Go on: the client has taken its answers."""
-        self.context.unread.charge(self)
+        self._shared.unread.charge(self)
         self.answers.let_go()
         self.reading.unpause(CLIENT_FULL)
         self.broker_side.resume_reading()
 
-    # The end, and what is seen from outside.
+    # The end.
 
     def drain(self, cause: EndCause = EndCause.DRAINED) -> None:
         """Read no further request; close when every answer that matters is given."""
@@ -148,69 +162,6 @@ class ClientConnection(asyncio.Protocol):
         if lingered:
             self.broker_side.close()
 
-    @property
-    def requests(self) -> int:
-        """Requests that were read so far."""
-        return self.client.count
-
-    @property
-    def host(self) -> str:
-        """The client's IP address."""
-        return self.session.host
-
-    @property
-    def address(self) -> str:
-        """The client's address as `host:port`; the host alone when it has gone."""
-        port = self.client_side.port
-        return self.session.host if port is None else f"{self.session.host}:{port}"
-
-    @property
-    def busy(self) -> bool:
-        """True if an answer is due."""
-        return bool(self.answers.slots)
-
-    @property
-    def requests_underway(self) -> int:
-        """Requests whose answers are due."""
-        return len(self.answers.slots)
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that were written to the client."""
-        return self.client_side.sent_bytes
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes that were written and have not left the process, as the client does not take them."""
-        return self.client_side.unsent_bytes
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes of whole answers that have not left the process."""
-        return self.client_side.unsent_bytes + self.answers.held_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes that the client has taken so far."""
-        return self.client_side.sent_bytes - self.client_side.unsent_bytes
-
-    @property
-    def held_up_bytes(self) -> int:
-        """Bytes that the broker has yet to take, if bytes of the memory budget wait for that.
-
-        None while the client takes no answers: then it is the client that holds them up.
-        """
-        held_up = self._charges.forwarded_bytes and not self.reading.gate.causes & CLIENT_FULL
-        return self.broker_side.unsent_bytes if held_up else 0
-
-    @property
-    def unwatched_descriptor(self) -> int | None:
-        """The client's socket if it is not read from, so that its end is not noticed; otherwise None.
-
-        A request that is not answered (acks=0) goes on when its client has left: that one is not looked for.
-        """
-        return None if self.client.does_unanswered else self.client_side.unwatched_descriptor
-
     # Answers.
 
     def _slot_finished(self, slot: Slot) -> None:
@@ -226,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         elif self.life.over:
             answers.forget(slot)
         else:
-            self.context.unread.charge(self)
+            self._shared.unread.charge(self)
         if answers.too_many_held:
             self.reading.pause(ANSWERS_WAIT)
 
@@ -249,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         api = apis.API_TABLE[slot.api_key]
-        self.context.throttled_log.error(
+        self._shared.throttled_log.error(
             "broker_answer_unreadable",
             api=api.name,
             api_version=slot.api_version,
@@ -276,12 +227,12 @@ class ClientConnection(asyncio.Protocol):
         """End this connection, and no other: one of its requests failed."""
         if isinstance(error, ProtocolError):
             self._stats.protocol_errors += 1
-            self.context.connections.rejected(self, str(error))
+            self._shared.connections.rejected(self, str(error))
             self.abort(EndCause.REJECTED)
         elif isinstance(error, (BrokerUnreachable, asyncio.CancelledError)):
             self._stop(EndCause.BROKER_LOST)
         else:
-            self.context.connections.failed(self, error)
+            self._shared.connections.failed(self, error)
             self.abort(EndCause.FAILED)
 
     def close_if_done(self) -> None:
@@ -309,9 +260,9 @@ class ClientConnection(asyncio.Protocol):
         self.broker_side.connecting = self.start(self._reaching_broker())
 
     async def _reaching_broker(self) -> None:
-        side, connections = self.broker_side, self.context.connections
+        side, connections = self.broker_side, self._shared.connections
         try:
-            failure = await side.reach(others=bool(self.context.topics.all()))
+            failure = await side.reach()
         except BrokerUnreachable as error:
             connections.broker_unreachable(self, error)
             self.drain(EndCause.BROKER_UNREACHABLE)
@@ -333,7 +284,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.reading.gate.causes & (CONNECTING | ENDING):
             own.forsake()
-        elif self.context.settings.brokers.with_sasl:
+        elif self._shared.settings.brokers.with_sasl:
             own.forsake()
             self.drain(EndCause.NOT_ANY_BROKER)
         else:
@@ -361,13 +312,12 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _may_reach_broker_again(self) -> bool:
-        context = self.context
+        shared = self._shared
         if self.life.state is not State.OPEN or not self.client_side.is_open or self.answers.any_lost:
             return False
-        if context.settings.brokers.with_sasl:
+        if shared.settings.brokers.with_sasl:
             return False
-        near = context.settings.fetch.read_near_replicas and context.near_brokers.is_foreign(self.session.node_id)
-        return self.broker_side.may_be_replaced(others=bool(context.topics.all()), reads_near=near)
+        return self.broker_side.may_be_replaced(reads_near=shared.reads_near(self.session.node_id))
 
     # How it ends.
 
@@ -381,7 +331,7 @@ class ClientConnection(asyncio.Protocol):
         if not self.life.move(State.LINGERING):
             return
         streamed = self.client.cut_off()
-        left_s = self.context.settings.limits.broker_write_timeout_ms / 1000
+        left_s = self._shared.settings.limits.broker_write_timeout_ms / 1000
         if self._goes_on is not None:
             left_s = max(0.0, self._goes_on.when() - asyncio.get_running_loop().time())
             self._goes_on.cancel()
@@ -391,13 +341,13 @@ class ClientConnection(asyncio.Protocol):
         # While others wait for memory, what a broker does not take is not kept for a client that has gone.
         effects = not self._charges.contended and self.answers.await_effects(streamed)
         self._charges.end()
-        lingers = self.broker_side.finish(left_s, self.context.memory, streamed, effects=effects)
+        lingers = self.broker_side.finish(left_s, self._shared.memory, streamed, effects=effects)
         self.answers.end()
-        self.context.unread.forget(self)
+        self._shared.unread.forget(self)
         if not lingers:
             self._forget()
 
     def _forget(self) -> None:
         if self.life.move(State.ENDED) and self._admitted:
             self._stats.connections_ended[self.life.cause or EndCause.CLIENT_LEFT] += 1
-            self.context.connections.forget(self)
+            self._shared.connections.forget(self)

@@ -22,7 +22,7 @@ from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.connection.open_connection import OpenConnection
 
 log = structlog.get_logger()
 _LONGEST_SWEEP_MS = 120_000
@@ -30,19 +30,19 @@ _ENDED = getattr(select, "POLLRDHUP", 0)
 """The other side sends no more. Only Linux tells; elsewhere it is noticed when reading goes on."""
 _INT = struct.Struct("i")
 _LONGEST_GOODBYE_BYTES = 64
-"""Of TLS: a record with `close_notify` alone is shorter, one with a request is longer."""
+"""A TLS record with `close_notify` alone is shorter, one with a request is longer."""
 _MOST_PAUSES = 8
-"""Of a drain, `limits.drain_pause_ms` each."""
+"""Pauses of a drain, `limits.drain_pause_ms` each."""
 
 
 class Stranger(NamedTuple):
-    """Who has connected, but is no client yet: the TLS handshake is not done."""
+    """The other side of a connection that is not a client yet: the TLS handshake is not done."""
 
     host: str
 
 
-def ended_unnoticed(connections: Iterable[ClientConnection]) -> list[ClientConnection]:
-    """Those that the client has ended while it was not read from, and that owe it nothing but answers.
+def ended_unnoticed(connections: Iterable[OpenConnection]) -> list[OpenConnection]:
+    """Return those that the client has ended while it was not read from, and that owe it nothing but answers.
 
     Such a request may wait for long (a Fetch says itself for how long), and with it all that its connection holds.
     Requests that came before the end are still read, as brokers do: a producer without acknowledgements relies on it.
@@ -61,7 +61,7 @@ def ended_unnoticed(connections: Iterable[ClientConnection]) -> list[ClientConne
     ]
 
 
-def _has_sent_more(connection: ClientConnection, descriptor: int) -> bool:
+def _has_sent_more(connection: OpenConnection, descriptor: int) -> bool:
     return (
         connection.reading.in_frame
         or _unread_bytes(descriptor) > 0
@@ -83,13 +83,13 @@ class Connections:
         self._limits = limits
         self._stats = stats
         stats.connections_ended.update(dict.fromkeys(EndCause, 0))
-        self._open: set[ClientConnection] = set()
+        self._open: set[OpenConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._emptied: asyncio.Event | None = None
         self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
-        self._unsent: dict[ClientConnection, tuple[int, float]] = {}
+        self._unsent: dict[OpenConnection, tuple[int, float]] = {}
         """Bytes that a client has not taken, and since when it is these."""
-        self._held_up: dict[ClientConnection, tuple[int, float]] = {}
+        self._held_up: dict[OpenConnection, tuple[int, float]] = {}
         """The same of bytes that a broker has not taken."""
 
         self._handshakes: Counter[str] = Counter()
@@ -98,12 +98,12 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def all(self) -> tuple[ClientConnection, ...]:
-        """Those that are open now."""
+    def all(self) -> tuple[OpenConnection, ...]:
+        """Return the connections that are open now."""
         return tuple(self._open)
 
-    def admit(self, connection: ClientConnection) -> bool:
-        """Let a connection in, or say no where the limits are reached."""
+    def admit(self, connection: OpenConnection) -> bool:
+        """Let a connection in. False if a limit is reached."""
         if len(self._open) >= self.max_connections:
             self._refused(connection, "limits.max_connections")
             return False
@@ -155,7 +155,7 @@ class Connections:
         remedy = open_files.REMEDY if open_files.are_exhausted(error) else "see the system's log"
         self._log("connection_not_accepted", Stranger(""), reason=str(error), remedy=remedy)
 
-    def forget(self, connection: ClientConnection) -> None:
+    def forget(self, connection: OpenConnection) -> None:
         """A connection that was admitted has ended."""
         self._open.discard(connection)
         self._unsent.pop(connection, None)
@@ -166,17 +166,17 @@ class Connections:
         if not self._open and self._emptied is not None:
             self._emptied.set()
 
-    def rejected(self, connection: ClientConnection, reason: str) -> None:
+    def rejected(self, connection: OpenConnection, reason: str) -> None:
         """A client sent what is no request; at most one log line a second."""
         self._log("client_rejected", connection, reason=reason)
 
-    def broker_unreachable(self, connection: ClientConnection, error: Exception) -> None:
+    def broker_unreachable(self, connection: OpenConnection, error: Exception) -> None:
         """There is no broker for a client; at most one log line a second."""
         self._stats.upstream_failures += 1
         remedy = open_files.REMEDY if open_files.are_exhausted(error.__cause__) else "start the broker"
         self._log("broker_unreachable", connection, broker=connection.session.node_id, reason=str(error), remedy=remedy)
 
-    def end_slowest(self, connection: ClientConnection, unread_bytes: int) -> None:
+    def end_slowest(self, connection: OpenConnection, unread_bytes: int) -> None:
         """End a client that reads too slowly for the memory that there is; at most one log line a second."""
         self._cut_off(
             "unread_answers",
@@ -187,7 +187,7 @@ class Connections:
         )
         connection.abort()
 
-    def stood_in(self, connection: ClientConnection, failure: str) -> None:
+    def stood_in(self, connection: OpenConnection, failure: str) -> None:
         """Another broker serves a client whose own is down; at most one log line a second."""
         self._stats.upstream_failures += 1
         self._log(
@@ -199,7 +199,7 @@ class Connections:
             remedy="start the broker",
         )
 
-    def failed(self, connection: ClientConnection, error: BaseException) -> None:
+    def failed(self, connection: OpenConnection, error: BaseException) -> None:
         """A request met a fault of the proxy's own; at most one log line a second."""
         self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")
 
@@ -215,7 +215,7 @@ class Connections:
             self.sweep_once(loop.time(), contended=memory.contended)
 
     def sweep_once(self, now_s: float, *, contended: bool) -> None:
-        """As `sweep`, for the one moment; `contended`: requests wait for memory."""
+        """Do `sweep` once; `contended`: requests wait for memory."""
         name = "contended_frame_timeout_ms" if contended else "frame_timeout_ms"
         frame_s = min(self._limits.frame_timeout_ms, getattr(self._limits, name)) / 1000
         idle_s = self._limits.idle_timeout_ms / 1000
@@ -265,15 +265,15 @@ class Connections:
         for connection in list(self._open):
             connection.abort(EndCause.DRAINED)
 
-    def _cut_off(self, counted: str, event: str, connection: ClientConnection, **values: Any) -> None:
+    def _cut_off(self, counted: str, event: str, connection: OpenConnection, **values: Any) -> None:
         self._stats.connections_cut_off[counted] += 1
         self._log(event, connection, **values)
 
-    def _refused(self, connection: ClientConnection | Stranger, limit: str) -> None:
+    def _refused(self, connection: OpenConnection | Stranger, limit: str) -> None:
         self._stats.connections_refused += 1
         self._log("connection_refused", connection, reason=f"{limit} is reached", remedy=f"raise {limit}")
 
-    def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
+    def _log(self, event: str, connection: OpenConnection | Stranger, **values: Any) -> None:
         self._throttled_log.warning(event, client=connection.host, **values)
 
 
@@ -282,7 +282,7 @@ def _is_older(began_s: float | None, than_s: float) -> bool:
 
 
 def _stands_for(
-    seen: dict[ClientConnection, tuple[int, float]], connection: ClientConnection, size: int, now_s: float
+    seen: dict[OpenConnection, tuple[int, float]], connection: OpenConnection, size: int, now_s: float
 ) -> float:
     """For how long a connection has had just so many bytes waiting, as far as it was `seen`; 0 where it has none."""
     if not size:

@@ -20,10 +20,8 @@ from proxy.connection.life import EndCause
 from proxy.connection.offered import check_unusual
 from proxy.connection.reading import Reading
 from proxy.connection.stand_in import ANY_BROKER
-from proxy.handlers.sasl import pass_token
-from proxy.produce_offload import begin_classic_produce
 from proxy.protocol import apis
-from proxy.protocol.api_keys import FETCH, PRODUCE, SASL_HANDSHAKE
+from proxy.protocol.api_keys import FETCH, SASL_HANDSHAKE
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
 from proxy.wire.header import parse_request_header
@@ -31,13 +29,17 @@ from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
+    from proxy.client.client import Ended
     from proxy.client.expected import Awaiting, Expected
+    from proxy.client.handler import Handlers
     from proxy.client.session import Session
+    from proxy.config import Settings
     from proxy.connection.answers import Answers
     from proxy.connection.broker_side import BrokerSide
     from proxy.connection.charges import Charges
     from proxy.connection.client_side import ClientSide
     from proxy.connection.life import Life
+    from proxy.telemetry.stats import Stats
     from proxy.wire.produce_stream import ProduceStream
 
 _SIZE = struct.Struct(">i")
@@ -82,15 +84,17 @@ class Requests:
     def __init__(
         self,
         shell: Shell,
-        context: Any,
+        settings: Settings,
+        stats: Stats,
+        now: Callable[[], float],
+        handlers: Handlers,
         session: Session,
         client_side: ClientSide,
         broker_side: BrokerSide,
         answers: Answers,
         charges: Charges,
     ) -> None:
-        limits = context.settings.limits
-        self.context = context
+        limits = settings.limits
         self.session = session
         self.answers = answers
         self.broker_side = broker_side
@@ -99,7 +103,7 @@ class Requests:
         self.reading = Reading(
             self,
             client_side,
-            context.now,
+            now,
             head_bytes=_HEAD_BYTES,
             max_frame_bytes=limits.max_frame_bytes,
             fail=self._fail,
@@ -108,8 +112,12 @@ class Requests:
         self.muted: asyncio.TimerHandle | None = None
         """Ends the time for which no request is looked at."""
         self._shell = shell
-        self._stats = context.stats
-        self._now = context.now
+        self._settings = settings
+        self._stats = stats
+        self._now = now
+        self._handle = handlers.handle
+        self._begin = handlers.begin
+        self._handle_token = handlers.token
         self._authentication = session.authentication
         self._charges = charges
         self._max_in_flight = limits.max_in_flight_requests
@@ -121,6 +129,8 @@ class Requests:
         """The slot of the request that streams to the broker, if it is to be answered."""
         self._looked_through: ProduceStream | None = None
         """The request that streams, if its records are counted as they pass."""
+        self._stream_ended: Ended = None
+        """Called with it at its end."""
         self._unanswered = False
         """True if nobody waits for the answer of the request behind the barrier."""
 
@@ -142,7 +152,7 @@ class Requests:
             or api.treatment is apis.Treatment.HIDE
             or not api.lowest_version <= api_version <= api.highest_version
         ):
-            api = check_unusual(api, api_key, api_version, kip1163_api=self.context.settings.kip1163_api)
+            api = check_unusual(api, api_key, api_version, kip1163_api=self._settings.kip1163_api)
         self._authentication.admit(api_key, size)
         if self.broker_side.stands_in:
             if api_key not in ANY_BROKER:
@@ -153,9 +163,11 @@ class Requests:
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self.answers, api_key, api_version, correlation_id))
             return Decision.STREAM
-        # What memory was granted for is held, also if the last diskless topic has gone meanwhile.
-        if api_key == PRODUCE and self.context.topics.nothing_diskless and not self._charges.granted:
-            return begin_classic_produce(self, size, head)
+        # What memory was granted for is held, also if it could be streamed by now.
+        if api_key in self._begin and not self._charges.granted:
+            decision = self._begin[api_key](self, size, head)
+            if decision is not Decision.HOLD:
+                return decision
         return self._hold(size)
 
     def _hold(self, size: int) -> Decision:
@@ -176,7 +188,7 @@ class Requests:
         self.count += 1
         self.session.client_id = header.client_id
         self._opened = None
-        waiting = self.context.handlers[request.api_key](self, request)
+        waiting = self._handle[request.api_key](self, request)
         slot = self._opened
         if slot is not None and not slot.done:
             self._charges.frame_to_slot(slot)
@@ -193,7 +205,7 @@ class Requests:
         slot = Slot(self.answers, SASL_HANDSHAKE, 0, 0)
         self._charges.frame_to_slot(slot)
         self.answers.slots.append(slot)
-        self._start_behind_barrier(pass_token(self, bytes(token), slot), slot)
+        self._start_behind_barrier(self._handle_token(self, bytes(token), slot), slot)
 
     def frame_part(self, part: memoryview, last: bool) -> None:
         """Send more of a streamed request to the broker."""
@@ -225,7 +237,8 @@ class Requests:
     def _end_looking_through(self) -> None:
         if self._looked_through is not None:
             self._looked_through.count()
-            self.context.topics.end_stream(self._looked_through)
+            if self._stream_ended is not None:
+                self._stream_ended(self._looked_through)
             self._looked_through = None
 
     # What handlers use: see `Client`.
@@ -269,11 +282,12 @@ class Requests:
         else:
             self.send_upstream([request.frame], slot)
 
-    def begin_stream(self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None) -> None:
+    def begin_stream(
+        self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None, ended: Ended = None
+    ) -> None:
         """Begin to stream a request, of which nothing is held; see `Client`."""
         if looked_through is not None:
-            self._looked_through = looked_through
-            self.context.topics.begin_stream(looked_through)
+            self._looked_through, self._stream_ended = looked_through, ended
         self._stats.count_request(api_key)
         self.count += 1
         upstream = self.broker_side.upstream
@@ -302,8 +316,7 @@ class Requests:
         check: Callable[[], None] | None = None,
     ) -> memoryview:
         """Ask the client's own broker something as the client; see `Client`. Raises BrokerUnreachable."""
-        others = bool(self.context.topics.all())
-        return await self.broker_side.ask(request, api_key, api_version, body, question, check, others=others)
+        return await self.broker_side.ask(request, api_key, api_version, body, question, check)
 
     async def exchange_token(self, token: bytes) -> memoryview:
         """Send a SASL token without header to the broker; see `Client`. Raises BrokerUnreachable."""

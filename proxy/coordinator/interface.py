@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
+from proxy.coordinator.interface_index import Row as Row
+from proxy.coordinator.interface_index import SegmentUse as SegmentUse
 from proxy.coordinator.interface_rewriting import RewritingCoordinator
 
 EARLIEST_TIMESTAMP = -2
@@ -88,24 +90,6 @@ class RunAnswer(NamedTuple):
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int
-
-
-class Row(NamedTuple):
-    """The location of a contiguous range of offsets: the batch coordinates of one accepted part of a partition run."""
-
-    base_offset: int
-    last_offset: int
-    segment: bytes
-    position: int
-    length: int
-    max_timestamp_ms: int
-    append_time_ms: int
-    log_append_time: bool = False
-    """True if the time of all its records is `append_time_ms`, not the time in their batches."""
-    offsets_in_place: bool = False
-    """True if its batches have their offsets, leader epoch and time already, as batches of merged objects do. Such
-    batches are checked, not patched, when they are read. Their offsets ascend and may have gaps. The first batch does
-    not begin before `base_offset`, and the last batch ends at `last_offset`."""
 
 
 class LogAnswer(NamedTuple):
@@ -211,13 +195,6 @@ class ProducerDescription(NamedTuple):
     last_sequence: int
     last_timestamp_ms: int
     """Timestamp of its last batch, as the answer to a duplicate of that batch has it."""
-
-
-class SegmentUse(NamedTuple):
-    """The bytes and the number of rows that use one segment; zeros if no row does."""
-
-    size_bytes: int
-    rows: int
 
 
 class IndexSize(NamedTuple):

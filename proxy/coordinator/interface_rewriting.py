@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from proxy.coordinator.interface import Row, SegmentUse
+from proxy.coordinator.interface_index import Row, SegmentUse
 
 MAX_ROWS_PER_SWAP = 500
 """Maximum number of old rows in a swap. A swap can't be split, and the store serves no other call meanwhile."""

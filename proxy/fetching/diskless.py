@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
-from proxy.client.rights import READ, Rights, rights_of
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.rights import READ, ClientRights, Rights
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.diskless.diskless_reader import PartitionRead, ReadRequest
+from proxy.diskless.diskless_reader import DisklessReader, PartitionRead, ReadRequest
 from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
 from proxy.fetching.asked import DisklessAsked, Key
+from proxy.process.turns import Turns
 from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -23,9 +25,19 @@ from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, Steps, in_slices
 
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
+
+class DisklessReads:
+    """The parts that reading diskless partitions needs. `rack` is the proxy's."""
+
+    def __init__(
+        self, rack: str, *, reader: DisklessReader, rights: ClientRights, turns: Turns, now: Callable[[], float]
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self.rack = rack
+        self.reader = reader
+        self.rights = rights
+        self.turns = turns
+        self.now = now
 
 
 class DisklessSource:
@@ -33,6 +45,7 @@ class DisklessSource:
 
     def __init__(
         self,
+        of: DisklessReads,
         client: Client,
         topics: Sequence[DisklessAsked],
         parsed: FetchRequest,
@@ -40,8 +53,8 @@ class DisklessSource:
         large: bool = False,
     ) -> None:
         """`large`: the work is done in turns with other work."""
+        self._of = of
         self._client = client
-        self._context = client.context
         self._topics = topics
         self._parsed = parsed
         self._large = large
@@ -60,8 +73,8 @@ class DisklessSource:
 
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
-        rights = rights_of(self._client)
-        turns = self._context.turns
+        rights = self._of.rights.of(self._client.session)
+        turns = self._of.turns
         if self._large:
             unasked = rights.unasked(await turns.run(self._entries()))
         else:
@@ -119,7 +132,7 @@ class DisklessSource:
 
     async def ask(self, *, max_bytes: int, wait_s: float, trust_ends: bool, first_exempt: bool = True) -> Answer:
         """Read once, as `DisklessReader.read`; `wait_s` is for object storage."""
-        read, limits = self._context.reader.read, {"trust_ends": trust_ends}
+        read, limits = self._of.reader.read, {"trust_ends": trust_ends}
         if not self._large:
             reads = await read(self._reads, max_bytes=max_bytes, first_exempt=first_exempt, wait_s=wait_s, **limits)
             pieces = self._refusals(self._refused.items())
@@ -129,18 +142,18 @@ class DisklessSource:
             errors = {piece.error_code for piece in pieces.values()}
             return self._answer(pieces, size, errors, more=more)
         pieces, size, more, errors = {}, 0, False, set()
-        until_s = self._context.now() + wait_s
+        until_s = self._of.now() + wait_s
         for refused in in_slices(list(self._refused.items())):
-            await self._context.turns.next()
+            await self._of.turns.next()
             pieces |= self._refusals(refused)
             errors |= {error_code for _, error_code in refused}
         for start in range(0, len(self._reads), AT_A_TIME):
-            await self._context.turns.next()
+            await self._of.turns.next()
             reads = await read(
                 self._reads[start : start + AT_A_TIME],
                 max_bytes=max(max_bytes - size, 0),
                 first_exempt=first_exempt and not size,
-                wait_s=max(0.0, until_s - self._context.now()),
+                wait_s=max(0.0, until_s - self._of.now()),
                 **limits,
             )
             keys = self._asked[start : start + AT_A_TIME]
@@ -164,8 +177,7 @@ class DisklessSource:
         errors.discard(NONE)
         unavailable = errors == {KAFKA_STORAGE_ERROR} and not size
         settled = not pieces or more or (bool(errors) and not unavailable)
-        rack = self._context.settings.rack
-        return Answer(DISKLESS, rack, True, pieces, size, settled, unavailable=unavailable)
+        return Answer(DISKLESS, self._of.rack, True, pieces, size, settled, unavailable=unavailable)
 
     def _piece(self, key: Key, read: PartitionRead) -> Piece:
         partition = key[1]

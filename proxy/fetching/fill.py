@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from proxy.accounting.accounting import count_fetched
+from proxy.accounting.accounting import Accounts
+from proxy.client.client import Client
 from proxy.client.slots import Slot
+from proxy.connection.unread import UnreadAnswers
 from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge, merge_in_steps
 from proxy.fetching.asked import DisklessAsked, Key, keys_of
 from proxy.fetching.replica import ReplicaReply
 from proxy.protocol.errors import NONE
+from proxy.quotas.quotas import Quotas
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
+from proxy.routing.racks import Racks
+from proxy.telemetry.stats import Stats
 from proxy.wire.fetch import TopicFetch
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Steps, in_slices
 
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-
 _MS_PER_S = 1000
+
+
+class Answering:
+    """The parts that the last step of a Fetch needs."""
+
+    def __init__(
+        self, *, accounts: Accounts, quotas: Quotas, racks: Racks, stats: Stats, unread: UnreadAnswers
+    ) -> None:
+        self.accounts = accounts
+        self.quotas = quotas
+        self.racks = racks
+        self.stats = stats
+        self.unread = unread
 
 
 class Filling:
@@ -29,6 +43,7 @@ class Filling:
 
     def __init__(
         self,
+        of: Answering,
         client: Client,
         client_id: str | None,
         version: int,
@@ -36,8 +51,8 @@ class Filling:
         diskless: list[DisklessAsked],
         max_bytes: int,
     ) -> None:
+        self._of = of
         self._client = client
-        self._context = client.context
         self._client_id = client_id
         self._version = version
         self._topics = topics
@@ -135,22 +150,22 @@ class Filling:
         if throttle_ms:
             slot.fill(empty_response(self._version, throttle_ms))
             return
-        rack = self._context.racks.counted(self._client.session, self._client_id)
-        count = count_fetched(self._client, self._client_id, CLASSIC, reply.serving)
+        rack = self._of.racks.counted(self._client.session, self._client_id)
+        count = self._of.accounts.fetched(self._client.session, self._client_id, CLASSIC, reply.serving)
         for topic, size in reply.by_topic:
             count(topic, size)
-        self._context.stats.near_read_bytes[rack, reply.serving] += reply.record_bytes
+        self._of.stats.near_read_bytes[rack, reply.serving] += reply.record_bytes
         slot.fill(whole)
 
     def _throttle(self, size: int) -> int:
         """Return the throttle time of the client's own quota; if it is not 0, the client is muted."""
-        throttle_ms: int = self._context.quotas.throttle_fetch(self._client.session.user, self._client_id, size)
+        throttle_ms = self._of.quotas.throttle_fetch(self._client.session.user, self._client_id, size)
         if throttle_ms:
             self._client.mute(throttle_ms / _MS_PER_S)
         return throttle_ms
 
     def _cut(self, answers: list[Answer], pieces: dict[Key, Piece]) -> dict[Key, Piece]:
-        free_bytes = self._context.unread.free_bytes
+        free_bytes = self._of.unread.free_bytes
         if sum(answer.kind == CLASSIC for answer in answers) > 1:
             # A single broker's first batch may come on top of a diskless half, as brokers always give one.
             return cut(self._version, keys_of(self._topics), pieces, min(self._max_bytes, free_bytes))
@@ -173,7 +188,7 @@ class Filling:
         self, answer: Answer, keys: Iterable[Key], pieces: dict[Key, Piece], reasons: dict[Key, LeaderReason]
     ) -> None:
         """Count partitions of an answer."""
-        stats = self._context.stats
+        stats = self._of.stats
         sizes = defaultdict[str | bytes, int](int)
         for key in keys:
             piece = pieces[key]
@@ -183,9 +198,9 @@ class Filling:
             elif key in reasons and not answer.own:
                 stats.leader_reads[reasons[key]] += 1
                 stats.leader_read_bytes[reasons[key]] += piece.record_bytes
-        count = count_fetched(self._client, self._client_id, answer.kind, answer.serving)
+        count = self._of.accounts.fetched(self._client.session, self._client_id, answer.kind, answer.serving)
         for topic, size in sizes.items():
             count(self._names.get(topic, topic), size)
         if answer.own and answer.kind == CLASSIC:
-            rack = self._context.racks.counted(self._client.session, self._client_id)
+            rack = self._of.racks.counted(self._client.session, self._client_id)
             stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())

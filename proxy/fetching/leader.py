@@ -12,25 +12,25 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.config import Brokers
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Ends
+from proxy.process.memory import MemoryBudget
 from proxy.protocol.api_keys import FETCH
 from proxy.protocol.errors import NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
-from proxy.rewrite_metadata import address_of
+from proxy.routing.addresses import Addresses
 from proxy.wire.endpoints import rewrite_endpoint_section
 from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
 
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")
@@ -47,11 +47,32 @@ class LeaderSilence:
         """How much the broker had said until then."""
 
 
+class LeaderReads:
+    """The parts that reading from leaders needs. `memory` is the budget of brokers' answers."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        *,
+        cluster: Cluster,
+        addresses: Addresses,
+        memory: MemoryBudget,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self.brokers = brokers
+        self.cluster = cluster
+        self.addresses = addresses
+        self.memory = memory
+        self.now = now
+
+
 class LeaderSource:
     """The broker that the client's connection is to."""
 
     def __init__(
         self,
+        of: LeaderReads,
         client: Client,
         request: Request,
         parsed: FetchRequest,
@@ -65,6 +86,7 @@ class LeaderSource:
         `record` is called with high watermarks and last stable offsets, and `last_recorded` returns them. `silence` is
         the connection's. `hold` is called with each answer that takes memory.
         """
+        self._of = of
         self._hold = hold
         self._record = record
         self._last_recorded = last_recorded
@@ -72,7 +94,7 @@ class LeaderSource:
         self._client = client
         self._request = request
         self._parsed = parsed
-        self._serving = client.context.cluster.rack_of(client.session.node_id)
+        self._serving = of.cluster.rack_of(client.session.node_id)
 
     async def ask(
         self,
@@ -115,20 +137,20 @@ class LeaderSource:
                 )
         tail = response_tail(walk)
         if version >= FIRST_NODE_ENDPOINTS_VERSION and tail != NO_TAGS:
-            tail = rewrite_endpoint_section(tail, address_of(self._client, self._request.client_id))
+            tail = rewrite_endpoint_section(tail, self._of.addresses.of(self._client.session, self._request.client_id))
         return Answer(
             CLASSIC, self._serving, False, pieces, size, settled, walk.throttle_ms, walk.error_code, tail or NO_TAGS
         )
 
     async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:
         """None if it does not come within `patience_s`; one that has begun may take its time."""
-        context, silence = self._client.context, self._silence
+        of, silence = self._of, self._silence
         if silence.received_bytes != self._client.upstream_bytes:
             silence.since_s = None
-        asked_s = context.now() if silence.since_s is None else silence.since_s
-        limit_s = asked_s + wait_s + context.settings.brokers.request_timeout_ms / 1000 - context.now()
+        asked_s = of.now() if silence.since_s is None else silence.since_s
+        limit_s = asked_s + wait_s + of.brokers.request_timeout_ms / 1000 - of.now()
         pause_s = limit_s if patience_s is None else min(limit_s, patience_s)
-        awaited = AwaitedAnswer(context.replica_memory, self._client.resume_upstream)
+        awaited = AwaitedAnswer(of.memory, self._client.resume_upstream)
         question = asyncio.ensure_future(self._client.ask(self._request, FETCH, self._parsed.version, body, awaited))
         try:
             while True:
@@ -136,7 +158,7 @@ class LeaderSource:
                 await asyncio.wait([question], timeout=max(pause_s, 0.0))
                 if question.done():
                     silence.since_s = None
-                    return ReplicaAnswer(question.result(), context.replica_memory, awaited.take())
+                    return ReplicaAnswer(question.result(), of.memory, awaited.take())
                 if self._client.upstream_bytes == seen_bytes:
                     break
         finally:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isinf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.states import ClassicTopic
+from proxy.client.session import Session
+from proxy.config import Settings
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Ends, Watermarks
@@ -35,8 +38,12 @@ from proxy.protocol.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from proxy.quotas.quotas import Quotas
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
+from proxy.replicas.knowledge import Replicas
+from proxy.replicas.pool import ReplicaConnections
+from proxy.replicas.shunned import Shunned
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import (
     CONSUMER_REPLICA_ID,
@@ -49,9 +56,6 @@ from proxy.wire.fetch import (
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import LOWERED_FROM, FetchWalk, TopicAt, has_no_tail, lowered, piece, walk_fetch_response
 from proxy.wire.primitives import NO_TAGS, Buffer
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
 
 log = structlog.get_logger()
 
@@ -134,6 +138,27 @@ def _untagged(topic_id: bytes, partitions: list[PartitionFetch]) -> TopicFetch:
     return TopicFetch(topic_id, partitions)
 
 
+class ReplicaReads:
+    """The parts that reading from near replicas needs."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        cluster: Cluster,
+        connections: ReplicaConnections,
+        replicas: Replicas,
+        shunned: Shunned,
+        quotas: Quotas,
+    ) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self.connections = connections
+        self.replicas = replicas
+        self.shunned = shunned
+        self.quotas = quotas
+
+
 class ReplicaSource:
     """One broker of the proxy's rack, for one Fetch.
 
@@ -143,7 +168,8 @@ class ReplicaSource:
 
     def __init__(
         self,
-        client: Client,
+        of: ReplicaReads,
+        session: Session,
         client_id: str | None,
         parsed: FetchRequest,
         broker: int,
@@ -151,18 +177,18 @@ class ReplicaSource:
         watermarks: Watermarks,
         hold: Callable[[ReplicaAnswer], None],
     ) -> None:
-        self._context = client.context
+        self._of = of
         self._client_id = client_id
-        self._user = client.session.user
+        self._user = session.user
         self._parsed = parsed
         self._version = max(parsed.version, LOWERED_FROM)
         self._broker = broker
-        self._leader = client.session.node_id
+        self._leader = session.node_id
         self._known = known
         self._watermarks = watermarks
         self._hold = hold
-        self._rack = self._context.settings.rack
-        self._grace_s = self._context.settings.fetch.replica_grace_ms / 1000
+        self._rack = self._of.settings.rack
+        self._grace_s = self._of.settings.fetch.replica_grace_ms / 1000
 
     async def ask(self, topics: list[TopicFetch], *, wait_ms: int, min_bytes: int, max_bytes: int) -> ReplicaReply:
         """Send one request; never raises because of anything that the replica does."""
@@ -184,9 +210,7 @@ class ReplicaSource:
         )
         timeout_s = wait_ms / 1000 + self._grace_s
         try:
-            answer = await self._context.replica_connections.fetch(
-                self._broker, self._version, body, self._client_id, timeout_s
-            )
+            answer = await self._of.connections.fetch(self._broker, self._version, body, self._client_id, timeout_s)
         except ReplicaUnavailable as error:
             return self._nothing(topics, error.reason, shun=error.slow, slow=error.slow)
         self._hold(answer)
@@ -197,7 +221,7 @@ class ReplicaSource:
         except (KeyError, ProtocolError):
             return self._nothing(topics, LeaderReason.REPLICA_ERROR, shun=True)
         if walk.throttle_ms:
-            if isinf(self._context.quotas.fetch.available_bytes(self._user, self._client_id)):
+            if isinf(self._of.quotas.fetch.available_bytes(self._user, self._client_id)):
                 # Not a quota of the client's own, but of the proxy's principal, or on its requests.
                 return self._nothing(topics, LeaderReason.THROTTLED)
             return ReplicaReply(self._rack, {}, 0, [], throttle_ms=walk.throttle_ms)
@@ -209,7 +233,7 @@ class ReplicaSource:
         absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, Ends](), []
         record, record_bytes, count, fenced = self._watermarks.record, 0, 0, set[Key]()
         # Of a client that asks by name the epoch may be that of a topic made again, of which the replica has not heard.
-        fence_stands = self._parsed.version >= LOWERED_FROM or self._leader not in self._context.cluster.view.brokers
+        fence_stands = self._parsed.version >= LOWERED_FROM or self._leader not in self._of.cluster.view.brokers
         for topic, partitions in walk.topics:
             of_known = self._known.get(topic)
             topic_id, known = (of_known.topic_id, of_known.partitions) if of_known is not None else (b"", {})
@@ -219,7 +243,7 @@ class ReplicaSource:
                 if error_code == FENCED_LEADER_EPOCH and fence_stands:
                     # The leader's epoch is as high or higher, so it would say the same, and may hang.
                     fenced.add((topic, index))
-                    self._context.replicas.stale([topic])
+                    self._of.replicas.stale([topic])
                     continue
                 if error_code or not plain or state is None:
                     absorbed[topic, index] = self._absorb(topic, index, error_code)
@@ -247,22 +271,22 @@ class ReplicaSource:
         if error_code not in _BLAMELESS:
             self._shun(topic, partition)
         if error_code in _STALE:
-            self._context.replicas.stale([topic])
+            self._of.replicas.stale([topic])
         return LeaderReason.OUT_OF_RANGE if error_code == OFFSET_OUT_OF_RANGE else LeaderReason.REPLICA_ERROR
 
     def _shun(self, topic: str | bytes, partition: int, *, slow: bool = False) -> None:
         known = self._known.get(topic)
         if known is not None:
-            self._context.shunned.shun(self._broker, known.name, partition, slow=slow)
+            self._of.shunned.shun(self._broker, known.name, partition, slow=slow)
 
     def _refuse(self, topic: str | bytes) -> None:
         """Note that the proxy may not read a topic that its client may read or, if brokers see one principal, that
         neither may."""
-        known, settings = self._known.get(topic), self._context.settings
+        known, settings = self._known.get(topic), self._of.settings
         if known is None:
             return
         for_s = max(settings.authorization_cache_ms, settings.fetch.replica_shun_ms) / 1000
-        if self._context.shunned.refuse(known.name, for_s) and settings.brokers.with_sasl:
+        if self._of.shunned.refuse(known.name, for_s) and settings.brokers.with_sasl:
             log.warning(
                 "replica_read_refused",
                 topic=known.name,

@@ -15,26 +15,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proxy.client.client import Client
 from proxy.client.slots import Slot
+from proxy.config import Settings
 from proxy.diskless.cache import count_gets
 from proxy.fetching.answer import Answer
 from proxy.fetching.asked import FetchAsked, Key, keys_of, only
-from proxy.fetching.diskless import DisklessSource
-from proxy.fetching.fill import Filling
-from proxy.fetching.forward import forward
-from proxy.fetching.leader import LeaderSource
-from proxy.fetching.replica import ReplicaReply, ReplicaSource
-from proxy.fetching.route import Route, router_of
+from proxy.fetching.diskless import DisklessReads, DisklessSource
+from proxy.fetching.fill import Answering, Filling
+from proxy.fetching.forward import Forwarding
+from proxy.fetching.leader import LeaderReads, LeaderSource
+from proxy.fetching.replica import ReplicaReads, ReplicaReply, ReplicaSource
+from proxy.fetching.route import Route, Routes
 from proxy.fetching.watermarks import Ends
+from proxy.process.turns import Turns
+from proxy.quotas.quotas import Quotas
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
+from proxy.telemetry.stats import Stats
 from proxy.wire.fetch import NO_SESSION, build_fetch_request
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
-
-if TYPE_CHECKING:
-    from proxy.client.client import Client
 
 _FIRST_WAIT_S = 0.005
 _UNAVAILABLE_WAIT_S = 0.25
@@ -45,18 +47,50 @@ _LEADER = "leader"
 """Names of the sources other than replicas, which go by their node ID."""
 
 
+class Sources:
+    """The parts that every Fetch needs that the proxy answers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        routes: Routes,
+        diskless: DisklessReads,
+        replicas: ReplicaReads,
+        leaders: LeaderReads,
+        answering: Answering,
+        forwarding: Forwarding,
+        quotas: Quotas,
+        stats: Stats,
+        turns: Turns,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self.settings = settings
+        self.routes = routes
+        self.diskless = diskless
+        self.replicas = replicas
+        self.leaders = leaders
+        self.answering = answering
+        self.forwarding = forwarding
+        self.quotas = quotas
+        self.stats = stats
+        self.turns = turns
+        self.now = now
+
+
 class Fetching:
     """One Fetch, until it is answered."""
 
-    def __init__(self, client: Client, asked: FetchAsked, route: Route) -> None:
+    def __init__(self, of: Sources, client: Client, asked: FetchAsked, route: Route) -> None:
         """`route` is that of the classic topics."""
         request, parsed, topics, diskless = asked.request, asked.parsed, asked.topics, asked.diskless
+        self._of = of
         self._client = client
-        self._context = client.context
         self._request = request
         self._parsed = parsed
         self._topics = topics
-        self._router = router_of(client)
+        self._router = of.routes.of(client.session)
         self._known = route.known
         self._near = dict(route.near)
         self._leader_topics = route.leader
@@ -64,11 +98,12 @@ class Fetching:
         self._large = len(request.body) > LARGE_BYTES
         self._diskless: DisklessSource | None = None
         if diskless:
-            self._diskless = DisklessSource(client, diskless, parsed, large=self._large)
+            self._diskless = DisklessSource(of.diskless, client, diskless, parsed, large=self._large)
         self._held: list[ReplicaAnswer] = []
         """Answers whose memory is to be given back."""
         self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
         self._leader = LeaderSource(
+            of.leaders,
             client,
             request,
             parsed,
@@ -78,20 +113,22 @@ class Fetching:
             self._held.append,
         )
         self._replicas: dict[int, ReplicaSource] = {}
-        settings = self._context.settings
-        self._available_bytes = self._context.quotas.fetch.available_bytes(client.session.user, request.client_id)
+        settings = of.settings
+        self._available_bytes = of.quotas.fetch.available_bytes(client.session.user, request.client_id)
         limit = min(parsed.max_bytes, settings.fetch.max_bytes, settings.limits.max_response_bytes_per_connection)
         self._max_bytes = int(min(limit, self._available_bytes))
         # Nothing is not enough, even over a quota: the client waits for records, and is throttled when they come.
         self._min_bytes = min(parsed.min_bytes, limit, max(self._max_bytes, 1))
-        self._filling = Filling(client, request.client_id, parsed.version, topics, diskless, self._max_bytes)
+        self._filling = Filling(
+            of.answering, client, request.client_id, parsed.version, topics, diskless, self._max_bytes
+        )
         self._sizes: dict[str | int, int] = {}
         """Record bytes that each source had in the last round."""
-        self._due_s = self._context.now() + parsed.max_wait_ms / 1000
+        self._due_s = of.now() + parsed.max_wait_ms / 1000
 
     async def answer(self, slot: Slot) -> None:
         """Read, wait while there is too little, answer. Raises BrokerUnreachable and ProtocolError."""
-        began_s = self._context.now()
+        began_s = self._of.now()
         due_s = self._due_s = began_s + self._parsed.max_wait_ms / 1000
         if self._near and self._available_bytes <= 0 and self._filling.throttled(slot):
             # Nothing is read that may not be answered.
@@ -105,7 +142,7 @@ class Fetching:
         gets = count_gets()
         await self._diskless.check(self._request)
         listened, news = self._diskless.partitions, asyncio.Event()
-        coordinates, turns = self._context.reader.coordinates, self._context.turns
+        coordinates, turns = self._of.diskless.reader.coordinates, self._of.turns
         try:
             if self._large:
                 await turns.run(_in_steps(coordinates.listen, listened, news))
@@ -118,12 +155,12 @@ class Fetching:
                 _finish(_in_steps(coordinates.unlisten, listened, news))
             else:
                 coordinates.unlisten(listened, news)
-        self._context.stats.fetch_seconds.observe(self._context.now() - began_s)
-        self._context.stats.fetch_storage_gets.observe(len(gets))
+        self._of.stats.fetch_seconds.observe(self._of.now() - began_s)
+        self._of.stats.fetch_storage_gets.observe(len(gets))
 
     async def _collect(self, slot: Slot, due_s: float, news: asyncio.Event | None) -> None:
         """Round after round, until the answer is due; then give it."""
-        now, longest_s = self._context.now, self._context.settings.fetch.mixed_wait_ms / 1000
+        now, longest_s = self._of.now, self._of.settings.fetch.mixed_wait_ms / 1000
         until_s, unavailable_until_s = due_s, min(due_s, now() + _UNAVAILABLE_WAIT_S)
         wait_s, trust_ends = 0.0, False
         if self._diskless is None and self._router.idle:
@@ -204,7 +241,7 @@ class Fetching:
 
         Each may take all of the bytes; partitions mostly set a lower limit.
         """
-        wait_ms = int(max(0.0, ends_s - self._context.now()) * 1000)
+        wait_ms = int(max(0.0, ends_s - self._of.now()) * 1000)
         missing = self._min_bytes - sum(self._sizes.values())
         asked: dict[str | int, Coroutine[Any, Any, Answer | ReplicaReply]] = {}
         for source in (*self._near, *([_LEADER] if self._leader_topics else ())):
@@ -224,15 +261,16 @@ class Fetching:
     @property
     def _patience_s(self) -> float:
         """How long a leader that hangs may hold up what others have."""
-        grace_s: float = self._context.settings.fetch.replica_grace_ms / 1000
-        left_s: float = self._due_s - self._context.now()
+        grace_s = self._of.settings.fetch.replica_grace_ms / 1000
+        left_s = self._due_s - self._of.now()
         return max(left_s, 0.0) + grace_s
 
     def _replica(self, broker: int) -> ReplicaSource:
         source = self._replicas.get(broker)
         if source is None:
             source = self._replicas[broker] = ReplicaSource(
-                self._client,
+                self._of.replicas,
+                self._client.session,
                 self._request.client_id,
                 self._parsed,
                 broker,
@@ -273,7 +311,7 @@ class Fetching:
         Brokers have waited themselves, except for brokers that had too little and so answered at once.
         """
         until_s = due_s if not (self._near or self._leader_topics) else min(due_s, ends_s)
-        wait_s = until_s - self._context.now()
+        wait_s = until_s - self._of.now()
         if wait_s <= 0:
             return
         if news is None:
@@ -286,15 +324,15 @@ class Fetching:
 
     def _forward(self, slot: Slot) -> None:
         """The client's own request, for the rest of its time, and without a session."""
-        left_ms = max(int((self._due_s - self._context.now()) * 1000), 0)
+        left_ms = max(int((self._due_s - self._of.now()) * 1000), 0)
         parsed = self._parsed._replace(max_wait_ms=left_ms, session_id=0, session_epoch=NO_SESSION, forgotten=[])
         request = self._request.with_body(build_fetch_request(parsed))
-        forward(self._client, request, self._reasons, slot=slot)
+        self._of.forwarding.forward(self._client, request, self._reasons, slot=slot)
 
     async def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
         held, self._held[:] = list(self._held), []
         if self._large:
-            await self._context.turns.run(self._filling.fill_in_steps(slot, answers, replies, self._reasons, held))
+            await self._of.turns.run(self._filling.fill_in_steps(slot, answers, replies, self._reasons, held))
         else:
             self._filling.fill(slot, answers, replies, self._reasons, held)
 

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 def describe_quorum(client: Client, request: Request) -> None:
     """Rewrite the answer."""
-    client.forward(request, lambda body: hide_controller_listeners(body, request.api_version))
+    client.forward(request, lambda body: hide_controller_listeners.steps(body, request.api_version))

@@ -8,11 +8,12 @@ brokers reject them in one request, a request with such elements is not cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.client import Client
+from proxy.client.handler import Handler
 from proxy.client.request import Request
 from proxy.client.slots import Slot
 from proxy.config import Limits
@@ -21,8 +22,6 @@ from proxy.wire.cold_parts import AnswerPart, answer_part, join_answers, request
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite
-
-Handler = Callable[[Client, Request], Coroutine[Any, Any, None] | None]
 
 
 class Spread(NamedTuple):

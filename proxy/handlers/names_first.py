@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from proxy.client.client import Client
+from proxy.client.handler import Handler
 from proxy.client.request import Request
 from proxy.client.slots import Slot
-from proxy.handlers.in_parts import Handler, Part
+from proxy.handlers.in_parts import Part
 from proxy.process.turns import Turns
 from proxy.topics.topics import Topics
 from proxy.wire.cold_names import names_in

@@ -13,12 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proxy.client.client import Client
 from proxy.client.principal import SaslObserver
+from proxy.client.request import Request
 from proxy.client.rights import RIGHTS
 from proxy.client.session import SessionKey
+from proxy.client.slots import Slot
+from proxy.config import Settings
 from proxy.protocol.errors import NONE
+from proxy.wire.primitives import Buffer
 from proxy.wire.sasl import (
     parse_authenticate_request,
     parse_authenticate_response,
@@ -26,70 +31,66 @@ from proxy.wire.sasl import (
     parse_handshake_response,
 )
 
-if TYPE_CHECKING:
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
-    from proxy.wire.primitives import Buffer
-
-
 _OBSERVER = SessionKey[SaslObserver]("SASL observer")
 
 
-def sasl_handshake(client: Client, request: Request) -> Coroutine[Any, Any, None]:
-    """SaslHandshake, all versions. Raises ProtocolError."""
-    mechanism = parse_handshake_request(request.body)
-    client.session.authentication.handshake_begins(mechanism, request.api_version)
-    _observer_of(client).observe_handshake(mechanism)
-    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+class Sasl:
+    """Handlers of SaslHandshake, SaslAuthenticate, and tokens without header."""
 
-    def rewrite(body: memoryview) -> list[Buffer]:
-        client.session.authentication.handshake_answered(parse_handshake_response(body).error_code)
-        _settle(answered)
-        return [body]
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
-    client.forward(request, rewrite)
-    return _until(answered)
+    def handshake(self, client: Client, request: Request) -> Coroutine[Any, Any, None]:
+        """SaslHandshake, all versions. Raises ProtocolError."""
+        mechanism = parse_handshake_request(request.body)
+        client.session.authentication.handshake_begins(mechanism, request.api_version)
+        self._observer_of(client).observe_handshake(mechanism)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+        def rewrite(body: memoryview) -> list[Buffer]:
+            client.session.authentication.handshake_answered(parse_handshake_response(body).error_code)
+            _settle(answered)
+            return [body]
 
-def sasl_authenticate(client: Client, request: Request) -> Coroutine[Any, Any, None]:
-    """SaslAuthenticate, all versions. Raises ProtocolError."""
-    observer = _observer_of(client)
-    token = parse_authenticate_request(request.body, request.api_version)
-    if client.session.authentication.under_way:
-        # Outside of an exchange brokers answer an error and nothing changes: neither does the user.
+        client.forward(request, rewrite)
+        return _until(answered)
+
+    def authenticate(self, client: Client, request: Request) -> Coroutine[Any, Any, None]:
+        """SaslAuthenticate, all versions. Raises ProtocolError."""
+        observer = self._observer_of(client)
+        token = parse_authenticate_request(request.body, request.api_version)
+        if client.session.authentication.under_way:
+            # Outside of an exchange brokers answer an error and nothing changes: neither does the user.
+            observer.observe_token(token)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def rewrite(body: memoryview) -> list[Buffer]:
+            answer = parse_authenticate_response(body, request.api_version)
+            _observe_outcome(client, observer, answer.error_code)
+            if client.session.authentication.authenticate_answered(answer):
+                client.session.forget(RIGHTS)
+            _settle(answered)
+            return [body]
+
+        client.forward(request, rewrite)
+        return _until(answered)
+
+    async def pass_token(self, client: Client, token: bytes, slot: Slot) -> None:
+        """A token without header, and its answer. Raises BrokerUnreachable: brokers close where they refuse."""
+        observer = self._observer_of(client)
         observer.observe_token(token)
-    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def rewrite(body: memoryview) -> list[Buffer]:
-        answer = parse_authenticate_response(body, request.api_version)
-        _observe_outcome(client, observer, answer.error_code)
-        if client.session.authentication.authenticate_answered(answer):
+        answer = await client.exchange_token(token)
+        _observe_outcome(client, observer, NONE)
+        if client.session.authentication.token_answered(answer):
             client.session.forget(RIGHTS)
-        _settle(answered)
-        return [body]
+        slot.fill_frame(answer)
 
-    client.forward(request, rewrite)
-    return _until(answered)
-
-
-async def pass_token(client: Client, token: bytes, slot: Slot) -> None:
-    """A token without header, and its answer. Raises BrokerUnreachable: brokers close where they refuse."""
-    observer = _observer_of(client)
-    observer.observe_token(token)
-    answer = await client.exchange_token(token)
-    _observe_outcome(client, observer, NONE)
-    if client.session.authentication.token_answered(answer):
-        client.session.forget(RIGHTS)
-    slot.fill_frame(answer)
-
-
-def _observer_of(client: Client) -> SaslObserver:
-    observer = client.session.get(_OBSERVER)
-    if observer is None:
-        observer = SaslObserver(client.context.settings.sasl_oauthbearer_sub_claim_name)
-        client.session[_OBSERVER] = observer
-    return observer
+    def _observer_of(self, client: Client) -> SaslObserver:
+        observer = client.session.get(_OBSERVER)
+        if observer is None:
+            observer = SaslObserver(self._settings.sasl_oauthbearer_sub_claim_name)
+            client.session[_OBSERVER] = observer
+        return observer
 
 
 def _observe_outcome(client: Client, observer: SaslObserver, error_code: int) -> None:

@@ -1,4 +1,4 @@
-"""What each client gets as the address of a broker, and as the leader of a diskless partition."""
+"""Addresses of brokers and leaders of diskless partitions, as each client gets them."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ import structlog
 
 from proxy.admin.http import AdminServer
 from proxy.admin.process_source import ProcessSource
-from proxy.assembly.context import Context
 from proxy.assembly.handlers import build_handlers
 from proxy.assembly.parts import Parts, build_parts
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.handler import Handlers
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.connection.tls_listener import TlsListener
@@ -76,7 +76,7 @@ class Server:
         self.settings = settings
         self.reloader = Reloader(settings, read_settings, self._take_settings)
         self._parts: Parts | None = None
-        self._context: Context | None = None
+        self._handlers: Handlers | None = None
         self._outside = outside or partial(AdminServer, settings.admin)
         self._shared_ports = hold_ports is not None
         self._ask_for_ports = hold_ports or (lambda node_id: None)
@@ -156,7 +156,7 @@ class Server:
             parts = build_parts(self.settings, storage, await connect(self.settings.redis), self._tls.values())
         except (StorageError, TlsError) as error:
             raise StartError(str(error)) from error
-        self._context = Context(parts, build_handlers(parts))
+        self._handlers = build_handlers(parts)
         return parts
 
     def _warn_of_clear_text(self) -> None:
@@ -210,8 +210,8 @@ class Server:
 
     async def _listen(self, bound: Bound) -> None:
         assert self._parts is not None
-        assert self._context is not None
-        made = partial(ClientConnection, self._context, bound.listeners)
+        assert self._handlers is not None
+        made = partial(ClientConnection, self._parts.clients.shared, self._handlers, bound.listeners)
         tls = self._tls.get(bound.listeners)
         try:
             if tls is None:

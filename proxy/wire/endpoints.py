@@ -112,8 +112,8 @@ def rewrite_describe_cluster(body: Buffer, version: int, address_of: AddressOf) 
     return [data[:start], brokers, data[at:]]
 
 
-@parsing
-def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
+@Pausing
+def hide_controller_listeners(body: Buffer, version: int) -> Steps[list[Buffer]]:
     """Leave the controllers' listeners out of DescribeQuorum v2, as no client connects to them; v0 and v1 have none.
 
     Leader, voters, their progress and the directory IDs (KIP-853) stay.
@@ -124,9 +124,12 @@ def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
     if version < 2:
         return [data]
     topics, at = read_count(data, skip_string(data, 2, True), True)
+    pace = Pace()
     for _ in range(topics):
         partitions, at = read_count(data, skip_string(data, at, True), True)
         for _ in range(partitions):
+            if pace.pauses(1):
+                yield
             at = skip_string(data, at + 6, True) + _QUORUM_PARTITION_BYTES
             for _ in ("current voters", "observers"):
                 replicas, at = read_count(data, at, True)

@@ -25,7 +25,8 @@ _FETCH = 1
 ALL_OPERATIONS = 0x7FFFFFF
 CHUNK_BYTES = 65_536
 """Maximum bytes that uvloop reads from a socket at a time."""
-_OWN_ARRAYS = ("brokers", "configs", "node_endpoints", "acquired_records")
+_QUORUM = ("nodes", "current_voters", "observers", "listeners")
+_OWN_ARRAYS = ("brokers", "configs", "node_endpoints", "acquired_records", *_QUORUM)
 """Arrays of a response that are not about the elements of the request."""
 _ZEROS: dict[str, Any] = {
     "int8": 0,

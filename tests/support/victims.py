@@ -77,7 +77,9 @@ class Victim:
         _victims[id(self._parts.stores.store)] = self
         await self._server._start(self._parts)
         _victim.set(self)  # the connections' tasks inherit it from here; tasks that were started above do not have it
-        made = partial(ClientConnection, self._server._context, self._settings.listeners, None)
+        handlers = self._server._handlers
+        assert handlers is not None
+        made = partial(ClientConnection, self._parts.clients.shared, handlers, self._settings.listeners, None)
         self._listener = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
         _victim.set(None)
         return self

@@ -16,14 +16,14 @@ class Brokers:
 
     def __init__(self, brokers: Mapping[int, Broker], answers: Mapping[int, Answer] | None = None) -> None:
         self.view = ClusterView(dict(brokers))
+        self.racks_seen = {node: broker.rack for node, broker in brokers.items()}
         self.cluster_id = "cluster"
         self.service = self
         self.learned = 0
         self._answers = answers or {}
 
     def rack_of(self, node_id: int | None) -> str:
-        broker = self.view.brokers.get(node_id) if node_id is not None else None
-        return broker.rack or "" if broker is not None else ""
+        return (self.racks_seen.get(node_id) if node_id is not None else None) or ""
 
     def learn(self, brokers: object) -> None:
         self.learned += 1

@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from types import SimpleNamespace
 from typing import Any
 
+from proxy.accounting.accounting import Accounts
+from proxy.brokers.cluster import ClusterView
 from proxy.brokers.silent import SilentBrokers
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.client import Client
+from proxy.client.handler import Handlers
 from proxy.config import Limits, Listeners
 from proxy.connection.connection import ClientConnection
 from proxy.connection.connections import Connections
+from proxy.connection.shared import Shared
 from proxy.connection.unread import UnreadAnswers
+from proxy.handlers.sasl import Sasl
 from proxy.process.memory import MemoryBudget
 from proxy.process.turns import Turns
+from proxy.produce_offload import ProduceOffload
+from proxy.producing.classic import ClassicProduce
+from proxy.routing.addresses import Addresses
 from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.wire.frames import Decision
 from proxy.wire.header import request_header
+from proxy.wire.metadata import Broker
+from tests.unit.parts import parts_of, settings_of
 
 METADATA, HEARTBEAT, PRODUCE, FETCH = 3, 12, 0, 1
 """APIs that the table rewrites, passes, intercepts, intercepts."""
@@ -94,7 +105,7 @@ class FakeCluster:
         self.failure: Exception | None = None
         self.down: set[int] = set()
         self.silent = SilentBrokers()
-        self.view = SimpleNamespace(brokers={1: "", 2: "", 3: ""})
+        self.view = ClusterView({node: Broker(node, "broker", 9092, "rack-a") for node in (1, 2, 3)})
         self.transports: list[FakeTransport] = []
         self.asked: list[int | None] = []
         """Brokers to which connections were made or tried."""
@@ -117,62 +128,89 @@ class FakeCluster:
         return node_id
 
 
+class OneProxy:
+    """A fleet of one proxy, by which every broker is reached."""
+
+    def listener(self, *_: object) -> tuple[str, int]:
+        return "proxy", 1
+
+
 class Sent:
     """One client with its connection; `handlers` by API key may replace what the proxy does."""
 
     def __init__(self, limits: Limits, handlers: dict[int, Any], memory_bytes: int) -> None:
+        self.settings = settings_of(limits=limits)
+        self.parts = parts_of(self.settings)
         self.cluster = FakeCluster()
         self.stats = Stats()
         self.memory = MemoryBudget(memory_bytes)
         self.connections = Connections(limits, self.stats)
-        self.streams: set[Any] = set()
-        """Produces that go to the broker in parts now."""
-        self.passed: list[str | bytes] = []
-        """Topics of Produces that streamed through."""
-        self.diskless: list[str] = []
-        """Entries of the registry, if the test needs them."""
-        self.now_s: float | None = None
-        """The time in place of the loop's."""
-        self.topics = SimpleNamespace(
-            nothing_diskless=True,
-            all=lambda: tuple(self.diskless),
-            passed=self.passed.append,
-            begin_stream=self.streams.add,
-            end_stream=self.streams.discard,
-        )
-        self.context: Any = SimpleNamespace(
-            settings=SimpleNamespace(
-                rack="rack-a",
-                brokers=SimpleNamespace(with_sasl=False),
-                fetch=SimpleNamespace(read_near_replicas=True),
-                limits=limits,
-                rack_of=lambda listeners: "rack-a",
-                kip1163_api=False,
-            ),
-            now=lambda: asyncio.get_running_loop().time() if self.now_s is None else self.now_s,
-            near_brokers=SimpleNamespace(is_foreign=lambda node_id: self.foreign),
-            throttled_log=ThrottledLog(asyncio.get_running_loop().time),
-            stats=self.stats,
-            turns=Turns(1.0),
-            memory=self.memory,
-            connections=self.connections,
-            unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),
-            cluster=self.cluster,
-            topics=self.topics,
-            racks=SimpleNamespace(of=lambda *_: "rack-a", counted=lambda *_: "rack-a", learn=lambda *_: None),
-            fleet=SimpleNamespace(racks=lambda: ("rack-a",), listener=lambda node, rack, client, came_by: ("proxy", 1)),
-            handlers={METADATA: lambda connection, request: connection.forward(request)} | handlers,
-        )
+        self.topics = self.parts.topics.topics
+        self.produce_is_held = False
+        """True if a Produce goes to its handler; otherwise it streams to the broker, as every topic is classic."""
+        self.any_broker_serves = False
+        """True if another broker may stand in for the client's."""
         self.foreign = False
         """True if the listener stands for a broker of another rack."""
+        self.now_s: float | None = None
+        """The time in place of the loop's."""
+        cluster: Any = self.cluster
+        fleet: Any = OneProxy()
+        self.racks = self.parts.routing.racks
+        unused: Any = None
+        self.addresses = Addresses(fleet=fleet, racks=self.racks, leader_choice=unused, cluster=cluster)
+        self.accounts = Accounts("rack-a", cluster=cluster, racks=self.racks, stats=self.stats)
+        self.classic = ClassicProduce(accounts=self.accounts, addresses=self.addresses, topics=self.topics)
+        self.handlers = Handlers(
+            handle={METADATA: lambda client, request: client.forward(request)} | handlers,
+            begin={PRODUCE: self._begin_produce},
+            token=Sasl(self.settings).pass_token,
+        )
+        self._streaming = ProduceOffload(topics=self.topics, classic=self.classic, diskless=unused)
+        self.shared = Shared(
+            settings=self.settings,
+            now=lambda: asyncio.get_running_loop().time() if self.now_s is None else self.now_s,
+            stats=self.stats,
+            throttled_log=ThrottledLog(asyncio.get_running_loop().time),
+            memory=self.memory,
+            turns=Turns(1.0),
+            cluster=cluster,
+            connections=self.connections,
+            unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),
+            any_broker_serves=lambda: self.any_broker_serves,
+            reads_near=lambda node_id: self.foreign,
+        )
+        self.unread = self.shared.unread
+        self.now = self.shared.now
         self.client = self.connect()
 
+    def _begin_produce(self, client: Client, size: int, head: memoryview) -> Decision:
+        return Decision.HOLD if self.produce_is_held else self._streaming.begin(client, size, head)
+
+    def connection_made(self) -> ClientConnection:
+        """Return a further connection, which has no transport yet."""
+        return ClientConnection(self.shared, self.handlers, Listeners(), 1)
+
     def connect(self) -> FakeTransport:
-        connection = ClientConnection(self.context, Listeners(), 1)
+        connection = self.connection_made()
         transport = FakeTransport(connection)
         connection.connection_made(transport)
         self.connection = connection
         return transport
+
+    def require_sasl(self) -> None:
+        """Let the brokers' listener be one of SASL, for connections to come."""
+        object.__setattr__(self.settings.brokers, "security_protocol", "SASL_PLAINTEXT")
+
+    @property
+    def passed(self) -> set[str | bytes]:
+        """Topics of Produces that streamed through."""
+        return {*self.topics._seen_classic, *self.topics._unconfirmed}
+
+    @property
+    def streams(self) -> int:
+        """Produces that go to the broker in parts now."""
+        return len(self.topics._streams)
 
     @property
     def broker(self) -> FakeTransport:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.diskless.produce_rules import rules_of
-from proxy.diskless.wal.failures import FailedBatches
+from proxy.client.rights import ClientRights
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.diskless.wal.outcome import Outcome
-from proxy.produce_offload import _ClassicHalf, _PendingProduce
-from proxy.produce_offload import produce as produce_handler
+from proxy.produce_offload import ProduceOffload
+from proxy.producing.classic import ClassicHalf
+from proxy.producing.pending import DisklessProduce, PendingProduce
 from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -31,24 +30,27 @@ from proxy.wire.produce import (
 )
 from tests.batches import make_batch
 from tests.unit.client.test_rights import metadata
-from tests.unit.connection_double import PRODUCE, connected, produce, turns
+from tests.unit.connection_double import PRODUCE, Sent, connected, produce, turns
 from tests.unit.wire.trees import decode, response_type
 
 
 @pytest.mark.parametrize("timed_out", ["never", "before", "after"])
 async def test_batches_stay_charged_until_they_are_settled_though_the_client_has_gone(timed_out):
     opened: list[Any] = []
+    handled: list[DisklessProduce] = []
 
-    def mixed(connection, request):
-        parsed: Any = SimpleNamespace(acks=-1, version=3)
-        pending = _PendingProduce(connection, request, connection.open_slot(request), parsed)
+    def mixed(client, request):
+        parsed = ProduceRequest(3, None, -1, 1_000, [])
+        pending = PendingProduce(handled[0], client, request, client.open_slot(request), parsed)
         pending._open += 1  # one batch
         pending._accepted = pending._classic_awaited = True
-        connection.send_upstream([request.frame], _ClassicHalf(request, pending))
+        half = ClassicHalf(request, pending._classic_answered, pending._classic_lost)
+        client.send_upstream([request.frame], half)
         opened.append(pending)
 
     sent = await connected(handlers={PRODUCE: mixed})
-    sent.topics.nothing_diskless = False
+    handled.append(diskless_produce(sent, Intake()))
+    sent.produce_is_held = True
     sent.send(produce(1))
     (pending,) = opened
     if timed_out == "before":
@@ -68,6 +70,8 @@ class Intake:
 
     def __init__(self) -> None:
         self.given: list[tuple[bytes, int]] = []
+        self.not_given: list[tuple[bytes, int]] = []
+        """Batches that failed before they came here."""
         self.outcome = Outcome(UNKNOWN_TOPIC_OR_PARTITION)
 
     def append(self, topic_id, partition, *rest):
@@ -75,20 +79,51 @@ class Intake:
         *_, settle = rest
         settle(self.outcome)
 
+    def not_stored(self, topic_id, partition, *producer):
+        self.not_given.append((topic_id, partition))
 
-async def diskless(timeout_ms: int, version: int, acks: int = -1):
+
+class FullIndex:
+    """The index of these partitions is full."""
+
+    def __init__(self) -> None:
+        self.full: set[tuple[bytes, int]] = set()
+
+    def is_full(self, topic_id, partition):
+        return (topic_id, partition) in self.full
+
+
+def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
+    """Return the parts of Produces with diskless topics, in place of those of `sent`."""
+    index_watch: Any = FullIndex()
+    return DisklessProduce(
+        classic=sent.classic,
+        topics=sent.topics,
+        topic_defaults=sent.parts.topics.topic_defaults,
+        rights=ClientRights(sent.settings, sent.now),
+        quotas=sent.parts.clients.quotas,
+        index_watch=index_watch,
+        intake=intake,
+        accounts=sent.accounts,
+        racks=sent.racks,
+        stats=sent.stats,
+        memory=sent.memory,
+        throttled_log=sent.shared.throttled_log,
+        now=sent.now,
+        wall_clock_ms=lambda: 1_700_000_000_000,
+    )
+
+
+async def diskless(timeout_ms: int, version: int, acks: int = -1) -> tuple[Any, Intake]:
     """Return a client that has sent a Produce for a diskless topic while its broker is being asked."""
     entry = DisklessTopic("orders", b"o" * 16, 1, "live")
-    sent = await connected(handlers={PRODUCE: produce_handler})
+    made: list[ProduceOffload] = []
+    sent: Any = await connected(handlers={PRODUCE: lambda client, request: made[0].produce(client, request)})
+    sent.produce_is_held = True
+    sent.topics._take(RegistrySnapshot(2, (entry,)))
     intake = Intake()
-    context = sent.context
-    context.topic_defaults = SimpleNamespace(rules=lambda _: rules_of({}))
-    context.intake, context.wall_clock_ms = intake, lambda: 1_700_000_000_000
-    context.topics = SimpleNamespace(nothing_diskless=False, find=lambda _: entry)
-    context.settings.authorization_cache_ms, context.settings.rack = 60_000, "rack-a"
-    context.quotas = SimpleNamespace(throttle_produce=lambda *_: 0)
-    context.index_watch = SimpleNamespace(is_full=lambda *_: False)
-    context.wal = SimpleNamespace(failures=FailedBatches())
+    sent.diskless = diskless_produce(sent, intake)
+    made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=sent.diskless))
     named = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
     partitions = [PartitionProduce(0, memoryview(make_batch()))]
     parsed = ProduceRequest(version, None, acks, timeout_ms, [TopicProduce(named, partitions)])
@@ -150,25 +185,25 @@ async def test_bytes_count_as_stored_once_and_only_if_they_are(outcome: Outcome,
     intake.outcome = outcome
     allow(sent)
     await turns()
-    stats = sent.context.stats
+    stats = sent.stats
     assert sum(stats.record_bytes.values()) == len(make_batch()), "what came is counted all the same"
     assert sum(stats.stored_bytes.values()) == stored
 
 
 async def test_batches_that_a_full_index_would_reject_are_rejected_with_a_throttle_time() -> None:
     sent, intake = await diskless(timeout_ms=60_000, version=9)
-    sent.context.index_watch.is_full = lambda topic_id, partition: (topic_id, partition) == (b"o" * 16, 0)
+    sent.diskless.index_watch.full.add((b"o" * 16, 0))
     allow(sent)
     await turns()
-    assert intake.given == []
+    assert (intake.given, intake.not_given) == ([], [(b"o" * 16, 0)])
     assert answered(sent, 9) == (KAFKA_STORAGE_ERROR, 1_000)
-    assert sent.context.stats.index_full_batches == 1
+    assert sent.stats.index_full_batches == 1
     assert sent.memory.used_bytes == 0
 
 
 async def test_a_client_over_its_quota_gets_the_time_and_is_not_read_from() -> None:
     sent, _ = await diskless(timeout_ms=60_000, version=9)
-    sent.context.quotas = SimpleNamespace(throttle_produce=lambda *_: 60_000)
+    sent.diskless.quotas.throttle_produce = lambda *_: 60_000
     allow(sent)
     await turns()
     assert answered(sent, 9)[1] == 60_000

@@ -11,19 +11,19 @@ from proxy.admin.api.question import LONGEST_CONTAINS, ProcessAnswer, Question, 
 from proxy.routing.racks import Racks
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.connection.open_connection import OpenConnection
 
 _PER_STEP = 500
 """Connections to look at before other tasks of the event loop get a turn."""
 
 
 async def collect(
-    connections: Iterable[ClientConnection], racks: Racks, question: Question
+    connections: Iterable[OpenConnection], racks: Racks, question: Question
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many connections match, and the first `limit` of them."""
     wanted = question.contains.lower()
     count = 0
-    first: list[tuple[tuple[int, int], int, ClientConnection]] = []
+    first: list[tuple[tuple[int, int], int, OpenConnection]] = []
     for number, connection in enumerate(connections):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
@@ -53,7 +53,7 @@ def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, 
     return {"total": total, "connections": rows[: question.limit]}
 
 
-def _matches(racks: Racks, connection: ClientConnection, wanted: str) -> bool:
+def _matches(racks: Racks, connection: OpenConnection, wanted: str) -> bool:
     names = (
         connection.session.host,
         (connection.session.client_id or "")[:LONGEST_CONTAINS],
@@ -65,7 +65,7 @@ def _matches(racks: Racks, connection: ClientConnection, wanted: str) -> bool:
     return any(wanted in name.lower() for name in names)
 
 
-def _row(racks: Racks, connection: ClientConnection) -> dict[str, Any]:
+def _row(racks: Racks, connection: OpenConnection) -> dict[str, Any]:
     client_id = connection.session.client_id
     return {
         "client": connection.address,
@@ -83,6 +83,6 @@ def _row(racks: Racks, connection: ClientConnection) -> dict[str, Any]:
     }
 
 
-def _listener(connection: ClientConnection) -> str:
+def _listener(connection: OpenConnection) -> str:
     node = "bootstrap" if connection.session.node_id is None else f"broker {connection.session.node_id}"
     return f"{connection.session.listeners.name} {node}"

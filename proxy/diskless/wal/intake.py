@@ -101,6 +101,14 @@ class Intake:
         """Return the number of batches that are being worked on or wait for an earlier one."""
         return sum(map(len, self._queues.values()))
 
+    def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
+        """Note that this proxy has rejected a batch of the producer, so that later ones need not wait for it."""
+        self._wal.holds.refused(topic_id, partition, producer_id)
+
+    def not_stored(self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Note that a batch of the producer failed with a retriable error before it came here."""
+        self._wal.failures.note(topic_id, partition, producer_id, epoch, base_sequence)
+
     def append(
         self,
         topic_id: bytes,

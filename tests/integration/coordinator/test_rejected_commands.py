@@ -166,3 +166,27 @@ async def test_housekeeping_that_stopped_halfway_fences_its_shard(store, small) 
 async def test_a_trial_of_the_fleets_keys_is_no_member_of_the_fleet(client, settings) -> None:
     await check_store(client, settings)
     assert await client.keys(FLEET_PREFIX + "*") == []
+
+
+@pytest.mark.parametrize("beyond", [0, 1_000])
+async def test_rows_that_something_wrote_past_the_scripts_fence_their_shard(small, beyond: int) -> None:
+    """Nothing else would notice them, and the next commit would give their offsets again."""
+    client, settings = small
+    coordinator = coordinator_of(client, settings)
+    await coordinator.create_logs(TOPIC, [0, 1])
+    await commit(coordinator, os.urandom(16))
+    await coordinator.pack_rows([(TOPIC, 0), (TOPIC, 1)], 0)
+    (rows_key,) = await client.keys("diskless:*:rows")
+    (row,) = await client.zrange(rows_key, 0, -1)
+    last = 2 + beyond
+    copied = row[:20] + last.to_bytes(8, "big") + row[28:]
+    await client.zadd(rows_key, {copied: 0})
+    with pytest.raises(ShardFenced, match="at or beyond its end"):
+        await coordinator.pack_rows([(TOPIC, 1), (TOPIC, 0)], 0)
+    assert (await commit(coordinator, os.urandom(16), 2)).error_code == KAFKA_STORAGE_ERROR
+    (look,) = await coordinator.shards.look()
+    assert "at or beyond its end" in look.why_fenced
+    await coordinator.shards.unfence(0, 0, [(TOPIC, 0), (TOPIC, 1)])
+    answer = await commit(coordinator, os.urandom(16), 2)
+    assert [batch.base_offset for batch in answer.batches] == [last + 1]
+    await coordinator.pack_rows([(TOPIC, 0), (TOPIC, 1)], 0)

@@ -40,7 +40,9 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def one_rack() -> Iterator[Stack]:
     """Return a stack of one rack."""
-    with Stack(StackOptions(racks=(RACK,), broker_jmx=True, start_timeout_seconds=120.0)) as stack:
+    keeping = {"log.retention.ms": "-1"}  # tests write records of any time
+    options = StackOptions(racks=(RACK,), broker_jmx=True, start_timeout_seconds=120.0, broker_properties=keeping)
+    with Stack(options) as stack:
         yield stack
 
 
@@ -49,6 +51,19 @@ def produce(connection: Raw | str, topic: str) -> int:
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
     answer = ask(connection, PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
     return int(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def wait_until_confirmed(stack: Stack, connection: Raw, topic: str) -> None:
+    """Wait until the proxy has asked the brokers about a classic topic.
+
+    In the same step the topic gets a series of its own and its place among those that are known as classic.
+    """
+
+    def counted() -> float:
+        assert produce(connection, topic) in (NONE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER)
+        return Metrics(stack, RACK).value("topic_record_bytes_total", topic=topic)
+
+    wait_for(counted, "the topic has no series of its own", 40)
 
 
 def error_of(connection: Raw, topic: str) -> int:
@@ -63,6 +78,7 @@ def test_invented_ids_drive_no_topic_out_of_the_cache_of_classic_topics(one_rack
     offsets(one_rack, classic)
     with Raw(listener(one_rack, NODE, RACK)) as connection:
         wait_for(lambda: error_of(connection, classic) == NONE, "the topic can't be read")
+        wait_until_confirmed(one_rack, connection, classic)
         for _ in range(0, INVENTED_IDS, IDS_PER_REQUEST):
             asked = [Asked(os.urandom(16), 0, 0) for _ in range(IDS_PER_REQUEST)]
             fetch(connection, FIRST_ID_VERSION, asked, {})
@@ -79,13 +95,7 @@ def test_invented_names_take_no_series_from_topics_that_exist(one_rack: Stack) -
     with Raw(listener(one_rack, NODE, RACK)) as connection:
         for number in range(INVENTED_NAMES):
             assert produce(connection, f"invented-{number}-{uuid.uuid4().hex}") == UNKNOWN_TOPIC_OR_PARTITION
-        topic = new_topic(one_rack, "counted", CLASSIC)
-
-        def counted() -> float:
-            assert produce(connection, topic) in (NONE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER)
-            return Metrics(one_rack, RACK).value("topic_record_bytes_total", topic=topic)
-
-        wait_for(counted, "the topic has no series of its own", 40)
+        wait_until_confirmed(one_rack, connection, new_topic(one_rack, "counted", CLASSIC))
     names = Metrics(one_rack, RACK).labels("diskless_proxy_topic_record_bytes_total", "topic")
     assert not [name for name in names if name.startswith("invented-") and CLASSIC not in name]
 

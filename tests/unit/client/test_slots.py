@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ class Connection:
     """The part of `ClientConnection` that slots use."""
 
     def __init__(self, *, head=True, room=True) -> None:
-        self.context = SimpleNamespace(stats=Stats())
+        self.stats = Stats()
         self.head, self.room = head, room
         self.written = b""
         self.finished: list[Slot] = []
@@ -71,13 +70,13 @@ def fetch_frame(records=b"r" * 50, version=FETCH_VERSION):
 
 
 def streamed_fetch(connection, version=FETCH_VERSION):
-    count = partial(connection.context.stats.count_records, "classic", "fetch", "rack-a", "rack-b")
+    count = partial(connection.stats.count_records, "classic", "fetch", "rack-a", "rack-b")
     return StreamedFetchSlot(connection, FETCH, version, 7, lambda node: ("proxy", 1), count)
 
 
 def counted(connection):
     """Return counts by topic."""
-    stats = connection.context.stats
+    stats = connection.stats
     if TOPIC_ID in stats.unsettled_bytes:
         stats.settle(TOPIC_ID, "orders")
     counts = stats.record_bytes

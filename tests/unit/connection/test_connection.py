@@ -54,7 +54,7 @@ async def test_a_broker_that_can_not_be_reached_ends_the_connection():
     sent.cluster.failure = BROKER_ERROR
     await turns()
     assert sent.client.closing
-    assert len(sent.context.connections) == 0
+    assert len(sent.connections) == 0
 
 
 async def test_answers_keep_the_order_of_the_requests_from_any_source():
@@ -236,10 +236,10 @@ async def test_a_client_that_goes_before_its_handler_has_begun_gives_its_memory_
 
 async def test_memory_that_a_produce_waited_for_is_given_back_where_nothing_is_diskless_any_more():
     sent = await connected(handlers={PRODUCE: lambda connection, one: connection.forward(one)}, memory_bytes=600)
-    sent.topics.nothing_diskless = False
+    sent.produce_is_held = True
     assert sent.memory.try_take(500, lambda: True)
     sent.send(produce(1, size=500))
-    sent.topics.nothing_diskless = True
+    sent.produce_is_held = False
     sent.memory.give_back(500)
     await turns()
     assert sent.broker.taken() == produce(1, size=500)
@@ -323,4 +323,4 @@ async def test_an_api_that_is_not_served_ends_the_connection(data):
     await turns()
     assert sent.client.aborted
     assert sent.stats.protocol_errors == 1
-    assert len(sent.context.connections) == 0
+    assert len(sent.connections) == 0

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from proxy.accounting.accounting import count_classic, count_diskless, count_fetched
+from proxy.accounting.accounting import Accounts
 from proxy.telemetry.stats import Stats
+from proxy.wire.metadata import Broker
+from tests.unit.brokers_double import Brokers
 from tests.unit.connection_double import METADATA, connected, produce, request, response
 from tests.unit.sessions import session
+
+
+class InRack:
+    """Every client is in one rack."""
+
+    def __init__(self, rack: str) -> None:
+        self._rack = rack
+
+    def counted(self, *_: object) -> str:
+        return self._rack
 
 
 async def test_requests_and_bytes_are_the_connections_own() -> None:
@@ -45,20 +56,16 @@ async def test_requests_and_bytes_are_the_connections_own() -> None:
 )
 def test_records_count_for_each_time_that_they_cross(client_rack: str, broker_rack: str, crossed_times: int) -> None:
     stats = Stats()
-    context = SimpleNamespace(
-        stats=stats,
-        racks=SimpleNamespace(counted=lambda *_: client_rack),
-        cluster=SimpleNamespace(rack_of=lambda _: broker_rack),
-        settings=SimpleNamespace(rack="rack-a"),
-    )
-    client: Any = SimpleNamespace(context=context, session=session())
-    count = count_classic(client, "app", "produce")
+    racks: Any = InRack(client_rack)
+    cluster: Any = Brokers({1: Broker(1, "broker", 9092, broker_rack)})
+    accounts, client = Accounts("rack-a", cluster=cluster, racks=racks, stats=stats), session(node_id=1)
+    count = accounts.classic(client, "app", "produce")
     count("orders", 10)
     count("payments", 1)
-    assert client.session.crossed_bytes == 11 * crossed_times
-    count_fetched(client, "app", "classic", broker_rack)("orders", 100)
-    assert client.session.crossed_bytes == 111 * crossed_times
-    count_diskless(client, "app", "fetch")("events", 1_000)
+    assert client.crossed_bytes == 11 * crossed_times
+    accounts.fetched(client, "app", "classic", broker_rack)("orders", 100)
+    assert client.crossed_bytes == 111 * crossed_times
+    accounts.diskless(client, "app", "fetch")("events", 1_000)
     in_other_rack = client_rack not in ("rack-a", "")
-    assert client.session.crossed_bytes == 111 * crossed_times + 1_000 * in_other_rack
+    assert client.crossed_bytes == 111 * crossed_times + 1_000 * in_other_rack
     assert sum(size for _, _, size in stats.all_record_bytes()) == 1_111

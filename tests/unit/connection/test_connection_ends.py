@@ -25,7 +25,7 @@ from tests.unit.connection_double import (
 async def test_when_the_broker_leaves_own_answers_are_sent_first():
     held = Held()
     sent = await connected(handlers={PRODUCE: held})
-    sent.topics.nothing_diskless = False
+    sent.produce_is_held = True
     sent.send(produce(1) + request(HEARTBEAT, 2))
     sent.broker.close()
     await turns()
@@ -115,7 +115,7 @@ async def test_connections_over_the_limit_are_refused():
     refused = sent.connect()
     await turns()
     assert refused.aborted
-    assert len(sent.context.connections) == 1
+    assert len(sent.connections) == 1
     assert sent.stats.connections_refused == 1
 
 
@@ -160,10 +160,10 @@ async def test_a_request_that_comes_too_slowly_ends_its_connection(frame_start):
     """This holds for any part of a request, even one that does not have its API key yet."""
     sent = await connected(frame_timeout_ms=1000)
     sent.send(frame_start)
-    began_s = sent.context.now()
-    sent.context.connections.sweep_once(began_s + 0.9, contended=False)
+    began_s = sent.now()
+    sent.connections.sweep_once(began_s + 0.9, contended=False)
     assert not sent.client.closing
-    sent.context.connections.sweep_once(began_s + 1.1, contended=False)
+    sent.connections.sweep_once(began_s + 1.1, contended=False)
     assert sent.client.aborted
 
 
@@ -174,7 +174,7 @@ async def test_a_slow_request_is_cut_off_sooner_while_others_wait_for_memory():
     await turns()
     sent.connection.data_received(request(FETCH, 1, bytes(900_000), version=4))
     assert sent.memory.contended
-    sent.context.connections.sweep_once(sent.context.now() + 2, contended=sent.memory.contended)
+    sent.connections.sweep_once(sent.now() + 2, contended=sent.memory.contended)
     await turns()
     assert sent.client.aborted
     assert not other.aborted
@@ -199,7 +199,7 @@ async def test_a_broker_that_hangs_does_not_keep_the_memory_that_others_wait_for
     asked = request(FETCH, 1, bytes(800_000), version=4)
     sent.connection.data_received(asked)
     assert sent.memory.contended
-    sweep, now_s = sent.context.connections.sweep_once, sent.context.now()
+    sweep, now_s = sent.connections.sweep_once, sent.now()
     sweep(now_s, contended=True)
     hanging.unsent -= 1  # it takes some bytes: it does not hang
     sweep(now_s + 1.1, contended=True)
@@ -218,7 +218,7 @@ async def test_a_broker_that_hangs_does_not_keep_the_memory_that_others_wait_for
 
 async def test_a_client_that_takes_none_of_its_answers_is_cut_off():
     sent = await connected(write_timeout_ms=1000)
-    sweep, now_s = sent.context.connections.sweep_once, sent.context.now()
+    sweep, now_s = sent.connections.sweep_once, sent.now()
     sent.client.unsent = 500
     sweep(now_s, contended=False)
     sent.client.unsent = 400
@@ -234,24 +234,24 @@ async def test_a_closed_connection_whose_client_takes_nothing_does_not_stay():
     sent.client.close = lambda: setattr(sent.client, "closing", True)
     sent.client.unsent = 500
     sent.connection.close()
-    now_s = sent.context.now()
-    sent.context.connections.sweep_once(now_s, contended=False)
-    sent.context.connections.sweep_once(now_s + 1.1, contended=False)
+    now_s = sent.now()
+    sent.connections.sweep_once(now_s, contended=False)
+    sent.connections.sweep_once(now_s + 1.1, contended=False)
     assert sent.client.aborted
 
 
 async def test_idle_connections_are_closed_and_those_that_wait_are_not():
     sent = await connected(idle_timeout_ms=1000)
     sent.send(request(HEARTBEAT, 1))
-    began_s = sent.context.now()
-    sent.context.connections.sweep_once(began_s + 5, contended=False)
+    began_s = sent.now()
+    sent.connections.sweep_once(began_s + 5, contended=False)
     assert not sent.client.closing
     sent.answer(response(1))
     answered_s = sent.connection.last_active_s
     assert answered_s >= began_s
-    sent.context.connections.sweep_once(answered_s + 0.9, contended=False)
+    sent.connections.sweep_once(answered_s + 0.9, contended=False)
     assert not sent.client.closing
-    sent.context.connections.sweep_once(answered_s + 1.1, contended=False)
+    sent.connections.sweep_once(answered_s + 1.1, contended=False)
     assert sent.client.closing
     assert not sent.client.aborted
 
@@ -264,12 +264,12 @@ async def test_a_client_that_goes_while_it_is_not_read_from_is_noticed(unread, e
     with ours, theirs:
         sent.client._extra["socket"] = ours
         sent.send(request(FETCH, 1, version=4))
-        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        sent.connections.sweep_once(sent.now(), contended=False)
         assert not sent.client.reading
         assert not sent.client.aborted
         theirs.send(unread)
         theirs.shutdown(socket.SHUT_WR)
-        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        sent.connections.sweep_once(sent.now(), contended=False)
         await turns()
         assert sent.client.aborted == ended
 
@@ -279,7 +279,7 @@ async def test_a_produce_that_streams_is_known_until_its_end(leaves: bool):
     sent = await connected()
     whole = produce(1, size=1_000)
     sent.send(whole[:200])
-    assert len(sent.streams) == 1
+    assert sent.streams == 1
     if leaves:
         sent.client.close()
     else:

@@ -11,10 +11,11 @@ from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import generate_auth_token
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.principal import UNKNOWN_USER
 from proxy.client.rights import RIGHTS
-from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
+from proxy.handlers.sasl import Sasl
 from proxy.wire.sasl import build_authenticate, build_handshake
 from tests.support.msk_broker import Iam
 from tests.unit.connection_double import METADATA, Sent, connected, frame, request, response, turns
+from tests.unit.parts import settings_of
 
 HANDSHAKE, AUTHENTICATE, LIST_GROUPS = 17, 36, 16
 HANDSHAKE_DONE = struct.pack(">hi", 0, 0)
@@ -28,10 +29,10 @@ def authenticated(error_code: int = 0, lifetime_ms: int = 0) -> bytes:
 
 async def client(memory_bytes: int = 1 << 20) -> Sent:
     """A connection to a SASL listener of the brokers."""
-    handlers: dict[int, Any] = {HANDSHAKE: sasl_handshake, AUTHENTICATE: sasl_authenticate}
+    sasl = Sasl(settings_of())
+    handlers: dict[int, Any] = {HANDSHAKE: sasl.handshake, AUTHENTICATE: sasl.authenticate}
     sent = await connected(handlers=handlers, memory_bytes=memory_bytes)
-    sent.context.settings.brokers.with_sasl = True
-    sent.context.settings.sasl_oauthbearer_sub_claim_name = "sub"
+    sent.require_sasl()
     sent.client = sent.connect()
     await turns()
     return sent
@@ -139,8 +140,8 @@ async def test_a_token_outside_of_an_exchange_changes_nothing() -> None:
 async def test_the_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = await client()
     await log_in(sent, lifetime_ms=1)
-    ends_s = sent.context.now() + 0.001
-    while sent.context.now() <= ends_s:
+    ends_s = sent.now() + 0.001
+    while sent.now() <= ends_s:
         await turns(1)
     sent.broker.taken()
     sent.send(request(LIST_GROUPS, 3))

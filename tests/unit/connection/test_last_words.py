@@ -15,7 +15,6 @@ import trustme
 import uvloop
 
 from proxy.brokers.upstream import BrokerConnection, Question, connect_broker
-from proxy.config import Listeners
 from proxy.connection.connection import ClientConnection
 from proxy.process.memory import MemoryBudget
 from tests.unit.connection_double import (
@@ -171,7 +170,7 @@ async def serve(sent: Sent, tls: Tls, *, connects: bool = True) -> tuple[Hasty, 
     served: list[ClientConnection] = []
 
     def connection() -> ClientConnection:
-        served.append(ClientConnection(sent.context, Listeners(), 1))
+        served.append(sent.connection_made())
         return served[-1]
 
     listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, ssl=tls[0])
@@ -197,7 +196,7 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
         await asyncio.sleep(0.05)
         await client.send(produce(3, acks=0), leaves=True)
         await asyncio.sleep(0.1)
-        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        sent.connections.sweep_once(sent.now(), contended=False)
         await asyncio.sleep(0.05)
         assert not broker.closing
         connection.broker_side.upstream.resume_writing()
@@ -227,7 +226,7 @@ def test_requests_without_answers_continue_after_their_client_has_left(tls: Tls,
             slot.finish()
 
         sent = await connected(handlers={PRODUCE: wait}, memory_bytes=memory_bytes)
-        sent.topics.nothing_diskless = False
+        sent.produce_is_held = True
         client, _ = await serve(sent, tls)
         broker = sent.broker
         await client.send(b"".join(produce(number, acks=0) for number in (1, 2, 3)), leaves=True)
@@ -241,7 +240,7 @@ def test_requests_without_answers_continue_after_their_client_has_left(tls: Tls,
         assert len(broker.frames()) == 3
         await turns()
         assert sent.memory.used_bytes == 0
-        assert len(sent.context.connections) == 1  # the double's own
+        assert len(sent.connections) == 1  # the double's own
 
     on_uvloop(send_and_leave)
 
@@ -258,7 +257,7 @@ def test_held_requests_continue_after_their_client_has_left(tls: Tls, why: str) 
                 connection.broker_side.upstream.pause_writing()
 
         sent = await connected(handlers={PRODUCE: forward})
-        sent.topics.nothing_diskless = False
+        sent.produce_is_held = True
         client, connection = await serve(sent, tls)
         broker = sent.broker
         spent_bytes = sent.memory.limit_bytes if why == "memory" else 0
@@ -273,7 +272,7 @@ def test_held_requests_continue_after_their_client_has_left(tls: Tls, why: str) 
         assert len(broker.frames()) == 3
         await turns()
         assert sent.memory.used_bytes == 0
-        assert len(sent.context.connections) == 1
+        assert len(sent.connections) == 1
 
     on_uvloop(send_and_leave)
 
@@ -300,10 +299,10 @@ def test_requests_that_came_before_the_broker_continue_after_their_client_has_le
         client, _ = await serve(sent, tls, connects=False)
         await client.send(produce(1, acks=0), leaves=True, says_goodbye=says_goodbye)
         await asyncio.sleep(0.1)
-        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        sent.connections.sweep_once(sent.now(), contended=False)
         await asyncio.sleep(0.05)
         there.set()
-        await until(lambda: len(sent.context.connections) == 1)
+        await until(lambda: len(sent.connections) == 1)
         assert len(sent.cluster.transports) == 2
         assert sent.broker.closing
         assert sent.broker.frames() == [produce(1, acks=0)[4:]]
@@ -318,9 +317,9 @@ def test_a_client_that_left_without_a_request_is_not_connected(tls: Tls, says_go
         sent = await connected()
         far_broker(sent)
         client, _ = await serve(sent, tls, connects=False)
-        assert len(sent.context.connections) == 2
+        assert len(sent.connections) == 2
         await client.send(b"", leaves=True, says_goodbye=says_goodbye)
-        await until(lambda: len(sent.context.connections) == 1)
+        await until(lambda: len(sent.connections) == 1)
 
     on_uvloop(leave)
 
@@ -335,10 +334,10 @@ def test_requests_that_wait_for_an_unreachable_broker_end(tls: Tls, ends: str) -
         await client.send(produce(1, acks=0), leaves=True)
         if ends == "refused":
             await asyncio.sleep(0.1)
-            assert len(sent.context.connections) == 2
+            assert len(sent.connections) == 2
         if ends == "refused" or tls[0] is None:  # its end is not noticed while the proxy does not read from it
             there.set()
-        await until(lambda: len(sent.context.connections) == 1)
+        await until(lambda: len(sent.connections) == 1)
         assert sent.memory.used_bytes == 0
 
     on_uvloop(send_and_leave)
@@ -353,7 +352,7 @@ def test_requests_without_a_client_end_in_time(tls: Tls) -> None:
             return wait(connection, connection.open_slot(request, answered=False))
 
         sent = await connected(handlers={PRODUCE: begin}, broker_write_timeout_ms=300)
-        sent.topics.nothing_diskless = False
+        sent.produce_is_held = True
         client, connection = await serve(sent, tls)
         await client.send(produce(1, acks=0), leaves=True)
         await until(lambda: connection.requests == 1)
@@ -362,6 +361,6 @@ def test_requests_without_a_client_end_in_time(tls: Tls) -> None:
         await until(lambda: sent.broker.closing)
         await turns()
         assert sent.memory.used_bytes == 0
-        assert len(sent.context.connections) == 1
+        assert len(sent.connections) == 1
 
     on_uvloop(send_and_leave)

@@ -34,7 +34,7 @@ async def test_a_broker_that_takes_nothing_is_given_up():
     await until(lambda: sent.broker.aborted)
     await turns()
     assert sent.memory.used_bytes == 0
-    assert not len(sent.context.connections)
+    assert not len(sent.connections)
 
 
 async def test_requests_with_answers_are_dropped_when_their_client_has_left():
@@ -45,13 +45,13 @@ async def test_requests_with_answers_are_dropped_when_their_client_has_left():
     await turns()
     assert sent.broker.aborted
     assert sent.memory.used_bytes == 0
-    assert not len(sent.context.connections)
+    assert not len(sent.connections)
 
 
 async def test_a_client_that_left_counts_as_a_connection_and_a_drain_waits_for_it():
     sent = await left(broker_write_timeout_ms=LONG_MS)
-    assert len(sent.context.connections) == 1
-    draining = asyncio.create_task(sent.context.connections.drain())
+    assert len(sent.connections) == 1
+    draining = asyncio.create_task(sent.connections.drain())
     await turns()
     assert not draining.done()
     sent.broker.protocol.connection_lost(None)
@@ -62,10 +62,10 @@ async def test_a_client_that_left_counts_as_a_connection_and_a_drain_waits_for_i
 async def test_a_drain_that_may_not_wait_ends_it():
     sent = await left(broker_write_timeout_ms=LONG_MS)
     del sent.broker.close
-    sent.context.connections.abort()
+    sent.connections.abort()
     await turns()
     assert sent.broker.aborted
-    assert not len(sent.context.connections)
+    assert not len(sent.connections)
 
 
 @pytest.mark.parametrize("acks", [0, 1])
@@ -75,7 +75,7 @@ async def test_a_request_that_the_broker_does_not_take_is_held_memory(acks: int,
         connection.forward(request, answered=acks != 0)
 
     sent = await connected(handlers={PRODUCE: forward})
-    sent.topics.nothing_diskless = False
+    sent.produce_is_held = True
     full = sent.broker.writelines
 
     def write_and_be_full(parts: Any) -> None:
@@ -103,4 +103,4 @@ async def test_a_client_that_leaves_while_its_broker_connects_is_still_read(turn
     await turns()
     assert sent.broker.frames() == [produce(1, acks=0)[4:]]
     assert sent.broker.closing
-    assert not len(sent.context.connections)
+    assert not len(sent.connections)

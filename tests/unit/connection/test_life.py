@@ -123,7 +123,7 @@ class AnyOrder(RuleBasedStateMachine):
 
         def make() -> None:
             self.sent = Sent(limits, {FETCH: self.held, LIST_OFFSETS: self.waits}, MEMORY_BYTES)
-            self.sent.diskless = ["d"] if diskless else []
+            self.sent.any_broker_serves = diskless
 
         self.do(make)
         self.to_client = Frames(self.sent.client)
@@ -303,7 +303,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.do(self.held.fill)
             assert self.life.state is State.ENDED
             assert self.sent.memory.used_bytes == 0
-            assert self.sent.context.unread.used_bytes == 0
+            assert self.sent.unread.used_bytes == 0
             self.it_ends_once()
         self.loop.close()
 

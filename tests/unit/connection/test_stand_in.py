@@ -38,8 +38,8 @@ async def client(*, diskless: bool = True, foreign: bool = False, handlers=None)
         key: lambda connection, one: connection.forward(one) for key in (PRODUCE, FETCH, METADATA, FIND_COORDINATOR)
     }
     sent = await connected(handlers=forwarded | (handlers or {}))
-    sent.diskless, sent.foreign = ["d"] if diskless else [], foreign
-    sent.topics.nothing_diskless = False
+    sent.any_broker_serves, sent.foreign = diskless, foreign
+    sent.produce_is_held = True
     sent.now_s = 1_000.0
     return sent
 
@@ -79,10 +79,10 @@ async def test_the_connection_ends_where_the_client_may_miss_something(why: str)
     if why == "owes an answer":
         sent.send(request(HEARTBEAT, 1))
     elif why == "was sent what it does not answer":
-        sent.topics.nothing_diskless = True
+        sent.produce_is_held = False
         sent.send(produce(1, acks=0))
     elif why == "SASL":
-        sent.context.settings.brokers.with_sasl = True
+        sent.require_sasl()
     else:
         for _ in range(2):
             await lose_broker(sent, down=False)
@@ -221,7 +221,7 @@ async def test_a_broker_that_owes_an_answer_is_not_left() -> None:
 
 async def test_a_client_that_authenticated_is_sent_to_its_own_broker_when_that_is_back() -> None:
     sent, _ = await stood_in()
-    sent.context.settings.brokers.with_sasl = True
+    sent.require_sasl()
     sent.cluster.down.clear()
     ask_metadata(sent, 1)
     await turns()

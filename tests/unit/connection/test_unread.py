@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import Any
 
-from proxy.config import Listeners
 from proxy.connection.connection import ClientConnection
 from proxy.fetching.answer import DISKLESS, Answer, piece_of
-from proxy.fetching.fill import Filling
+from proxy.fetching.fill import Answering, Filling
 from proxy.wire.fetch import PartitionFetch, TopicFetch
 from proxy.wire.fetch_response import PartitionFetched
+from tests.unit.client_double import AnswerSlot, request_of
 from tests.unit.connection.test_last_words import until
 from tests.unit.connection_double import FETCH, HEARTBEAT, FakeTransport, Held, Sent, connected, request, turns
 
@@ -41,14 +40,14 @@ async def test_an_answer_is_charged_until_the_client_has_taken_it():
     sent, held, (client,) = await asked()
     before = sent.memory.used_bytes
     answer(held, client, 4000)
-    assert sent.context.unread.used_bytes == 4000
+    assert sent.unread.used_bytes == 4000
     assert sent.memory.used_bytes == before + 4000 - len(request(FETCH, 1, version=4)) + 4
     client.unsent = 1000
-    sent.context.unread.look_once(sent.context.now())
-    assert sent.context.unread.used_bytes == 1000
+    sent.unread.look_once(sent.now())
+    assert sent.unread.used_bytes == 1000
     client.unsent = 0
     sent.connection.resume_writing()
-    assert sent.context.unread.used_bytes == sent.memory.used_bytes == 0
+    assert sent.unread.used_bytes == sent.memory.used_bytes == 0
 
 
 async def test_an_answer_that_waits_for_an_earlier_one_is_charged():
@@ -56,10 +55,10 @@ async def test_an_answer_that_waits_for_an_earlier_one_is_charged():
     sent = await connected(handlers={FETCH: held})
     sent.send(request(HEARTBEAT, 1) + request(FETCH, 2, version=4))
     held.fill(bytes(4000))
-    assert 4000 <= sent.context.unread.used_bytes <= 4100
+    assert 4000 <= sent.unread.used_bytes <= 4100
     sent.client.close()
     await turns()
-    assert sent.context.unread.used_bytes == sent.memory.used_bytes == 0
+    assert sent.unread.used_bytes == sent.memory.used_bytes == 0
 
 
 async def test_unread_bytes_that_pass_the_proxy_are_charged():
@@ -67,14 +66,14 @@ async def test_unread_bytes_that_pass_the_proxy_are_charged():
     sent.send(request(HEARTBEAT, 1))
     sent.client.unsent = 300
     sent.answer(b"\x00\x00\x00\x08" + b"\x00\x00\x00\x01" + bytes(4))
-    assert sent.context.unread.used_bytes == 300
+    assert sent.unread.used_bytes == 300
 
 
 async def test_above_the_limit_the_slowest_client_ends_and_is_counted():
     sent, held, (slow, slowest, fast, late) = await asked(clients=4)
     for one in (slow, slowest, fast):
         answer(held, one, 400_000)
-    unread, now_s = sent.context.unread, sent.context.now()
+    unread, now_s = sent.unread, sent.now()
     slow.unsent, slowest.unsent, fast.unsent = 390_000, 399_000, 100_000
     unread.look_once(now_s + 2)
     assert [one.aborted for one in (slow, slowest, fast)] == [False, False, False], "889,000 bytes are allowed"
@@ -91,11 +90,11 @@ async def test_above_the_limit_the_slowest_client_ends_and_is_counted():
 async def test_a_client_that_has_just_fallen_behind_gets_a_grace_period():
     sent, held, (client,) = await asked()
     answer(held, client, 2 * _LIMIT)
-    unread, grace_s = sent.context.unread, sent.context.settings.limits.unread_grace_ms / 1000
-    unread.look_once(sent.context.now() + grace_s / 2)
+    unread, grace_s = sent.unread, sent.settings.limits.unread_grace_ms / 1000
+    unread.look_once(sent.now() + grace_s / 2)
     assert not client.aborted
     assert unread.free_bytes == 0
-    unread.look_once(sent.context.now() + grace_s)
+    unread.look_once(sent.now() + grace_s)
     assert client.aborted
     assert unread.free_bytes == _LIMIT
 
@@ -103,7 +102,7 @@ async def test_a_client_that_has_just_fallen_behind_gets_a_grace_period():
 async def test_slow_readers_leave_three_quarters_of_a_small_budget_to_requests():
     held = Held()
     sent = await connected(handlers={FETCH: held}, memory_bytes=40_000)
-    assert sent.context.unread.limit_bytes == 10_000
+    assert sent.unread.limit_bytes == 10_000
 
 
 async def test_a_fetch_gets_what_slow_readers_leave_free_and_at_least_a_batch():
@@ -111,7 +110,7 @@ async def test_a_fetch_gets_what_slow_readers_leave_free_and_at_least_a_batch():
     answer(held, client, _LIMIT - 1000)
     for free_bytes, expected in ((1000, 10), (0, 1)):
         client.unsent = _LIMIT - free_bytes
-        sent.context.unread.look_once(sent.context.now())
+        sent.unread.look_once(sent.now())
         assert fetched_batches(sent) == expected
 
 
@@ -120,12 +119,14 @@ def fetched_batches(sent: Sent) -> int:
     batch = bytes(8) + (88).to_bytes(4, "big") + bytes(88)
     fetched = PartitionFetched(0, 0, 50, 50, 0, (batch * 50,), 5000)
     answers = [Answer(DISKLESS, "rack-a", True, {("t", 0): piece_of(fetched)}, 5000, True)]
-    filled: list[bytes] = []
     topics = [TopicFetch("t", [PartitionFetch(0, -1, 0, -1, -1, 5000)])]
-    sent.context.quotas = Unlimited()
-    slot: Any = SimpleNamespace(fill=filled.extend)
-    Filling(sent.connection.client, "app", 12, topics, [], 1 << 30).fill(slot, answers, [], {}, [])
-    return sum(map(len, filled)) // len(batch)
+    parts = sent.parts
+    answering = Answering(
+        accounts=sent.accounts, quotas=parts.clients.quotas, racks=sent.racks, stats=sent.stats, unread=sent.unread
+    )
+    slot: Any = AnswerSlot(request_of(FETCH, 12, b""))
+    Filling(answering, sent.connection.client, "app", 12, topics, [], 1 << 30).fill(slot, answers, [], {}, [])
+    return len(slot.body) // len(batch)
 
 
 async def test_a_crowd_that_reads_nothing_stays_within_the_limit():
@@ -142,7 +143,7 @@ async def test_a_crowd_that_reads_nothing_stays_within_the_limit():
     made: list[ClientConnection] = []
 
     def connection() -> ClientConnection:
-        made.append(ClientConnection(sent.context, Listeners(), 1))
+        made.append(sent.connection_made())
         return made[-1]
 
     with ExitStack() as sockets:
@@ -159,7 +160,7 @@ async def test_a_crowd_that_reads_nothing_stays_within_the_limit():
         left = [one for one in made if one.unsent_bytes]
         assert sent.stats.connections_cut_off["unread_answers"] == len(clients) - len(left) > 0
         assert left, "no more than necessary are ended"
-        assert sent.context.unread.used_bytes == sent.memory.used_bytes == sum(one.unsent_bytes for one in left)
+        assert sent.unread.used_bytes == sent.memory.used_bytes == sum(one.unsent_bytes for one in left)
         for one in left:
             one.abort()
         server.close()
@@ -173,10 +174,3 @@ def small_socket(address: tuple[str, int]) -> socket.socket:
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     one.connect(address)
     return one
-
-
-class Unlimited:
-    """Quotas that throttle no client."""
-
-    def throttle_fetch(self, *_: object) -> int:
-        return 0

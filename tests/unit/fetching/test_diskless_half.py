@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, LogAnswer
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
@@ -50,13 +49,10 @@ class Reader:
 
     def __init__(self, log: MemoryLog) -> None:
         self.proxied = proxied = proxied_with(2)
-        settings = proxied.context.settings
-        settings.fetch = settings.fetch.model_copy(update={"mixed_wait_ms": 50})
-        proxied.context.topics.find = {"d": DisklessTopic("d", TOPIC, 2, "live")}.get
-        proxied.context.reader = log.reader
-        rights = Rights(1e9, proxied.context.now)
-        rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
-        proxied.session[RIGHTS] = rights
+        proxied.set("fetch", mixed_wait_ms=50)
+        proxied.topics.diskless["d"] = DisklessTopic("d", TOPIC, 2, "live")
+        proxied.reader = log.reader
+        proxied.allow("d")
         self.trusted: list[bool] = []
         """For each round, whether it trusted the cached end of the log."""
         read = log.reader.read
@@ -73,7 +69,7 @@ class Reader:
 
     def over_quota(self) -> None:
         """Return a quota that is used up, so that the answer must wait for 200 ms."""
-        quotas = self.proxied.context.quotas
+        quotas: Any = self.proxied.quotas
         quotas.fetch.available_bytes = lambda *_: 0.0
         quotas.throttle_fetch = lambda connection, client_id, size: 200 if size else 0
 
@@ -120,7 +116,7 @@ async def test_a_reader_that_lags_does_not_wait_for_records_beyond_its_limits(
     for part in [batches] if in_one_segment else [[batch] for batch in batches]:
         await log.write(part)
     reader = Reader(log)
-    reader.proxied.context.quotas.fetch.available_bytes = lambda *_: quota_bytes
+    reader.proxied.quotas.fetch.available_bytes = lambda *_: quota_bytes
     behind = await reader.fetch(("d", 0, 0), min_bytes=LIMIT, **limits)
     assert (lengths(behind), len(reader.trusted), elapsed_s()) == ([("d", 0, 2 * SIZE)], 1, 0)
     at_end = await reader.fetch(("d", 0, 3), min_bytes=LIMIT, **limits)
@@ -172,7 +168,7 @@ async def test_without_the_coordinator_clients_are_not_answered_at_once(elapsed_
 
 async def test_a_topic_that_may_be_a_placeholder_is_not_rejected_at_once(elapsed_s: Callable[[], float]) -> None:
     reader = Reader(await new_log())
-    reader.proxied.unsure = {"u"}
+    reader.proxied.topics.unsure = {"u"}
     assert errors(await reader.fetch(("u", 0, 0))) == [KAFKA_STORAGE_ERROR]
     assert elapsed_s() == UNAVAILABLE_WAIT_S
 

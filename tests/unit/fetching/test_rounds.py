@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.diskless_reader import PartitionRead
 from proxy.fetching.asked import FetchAsked
@@ -20,7 +18,8 @@ from proxy.protocol.errors import NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.choice import LeaderReason
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.partition_states import PartitionState
-from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
+from tests.unit.client_double import request_of
+from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, Reader, leader_reads
 from tests.unit.fetching.test_routed import asked, batches
 
 LONG_MS = 60_000
@@ -93,7 +92,7 @@ async def test_enough_is_what_all_have_together() -> None:
 
 async def test_after_a_fetch_that_got_nothing_the_rounds_are_long_from_the_start() -> None:
     proxied = proxied_with(0, 1)
-    proxied.context.settings.fetch = proxied.context.settings.fetch.model_copy(update={"mixed_wait_ms": 5_000})
+    proxied.set("fetch", mixed_wait_ms=5_000)
     broker = proxied.brokers[NEAR]
     request = asked(12, ("t", 0, 0), ("t", 1, 0), max_wait_ms=1)
     await proxied.fetch(request)
@@ -127,34 +126,26 @@ async def test_a_diskless_half_together_with_a_near_replica(
 ) -> None:
     proxied = proxied_with(0)
     entry = DisklessTopic("d", b"d" * 16, 1, "live")
-    heard: list[asyncio.Event] = []
     records: list[bytes] = []
 
-    async def read(requests: Any, **limits: Any) -> list[PartitionRead]:
+    def read(requests: Any) -> list[PartitionRead]:
         assert [request.topic_id for request in requests] == [entry.topic_id]
         return [PartitionRead(0, list(records), sum(map(len, records)), 0, 3)]
 
-    listening: list[Any] = []
-    coordinates = SimpleNamespace(
-        listen=lambda partitions, event: (listening.append(partitions), heard.append(event)),
-        unlisten=lambda partitions, event: listening.remove(partitions),
-    )
-    proxied.context.reader = SimpleNamespace(read=read, coordinates=coordinates)
-    proxied.context.topics.find = {"d": entry}.get
-    rights = Rights(1e9, proxied.context.now)
-    rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
-    proxied.session[RIGHTS] = rights
+    reader = proxied.reader = Reader(read)
+    proxied.topics.diskless["d"] = entry
+    proxied.allow("d")
     waiting = asyncio.create_task(proxied.fetch(asked(12, *((name, 0, 0) for name in order), max_wait_ms=LONG_MS)))
     await until_asked(proxied, NEAR, 3)
     assert not waiting.done()
     if diskless_first_has_it:
         records.append(b"r" * 70)
-        heard[0].set()
+        reader.news[0].set()
     else:
         append(proxied, NEAR, 0, 100)
     sizes = {"d": 70, "t": 0} if diskless_first_has_it else {"d": 0, "t": 100}
     assert lengths(await waiting) == [(name, 0, sizes[name]) for name in order]
-    assert not listening
+    assert not reader.listening
     assert not proxied.brokers[LEADER].asked
     near = {key: size for key, size in proxied.stats.record_bytes.items() if size}
     kind, name = ("diskless", "d") if diskless_first_has_it else ("classic", "t")
@@ -168,8 +159,7 @@ async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> Non
     names = [("t", 2, 0), ("t", 0, 0)]
     assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 50), ("t", 0, 100)]
     proxied.frozen = True
-    settings = proxied.context.settings
-    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 10})
+    proxied.set("fetch", replica_grace_ms=10)
     for version in (4, 7, 12, 13):
         response = await proxied.fetch(asked(version, *names, max_wait_ms=1))
         assert response is not None
@@ -177,12 +167,13 @@ async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> Non
         of_leader = response.topics[0].partitions[0]
         assert (of_leader.error_code, of_leader.high_watermark, of_leader.last_stable_offset) == (0, 3, 3)
     assert proxied.session[ROUTER].leader_silence.since_s is not None
-    proxied.frozen, short = False, settings.fetch
-    settings.fetch = short.model_copy(update={"replica_grace_ms": 60_000})
+    proxied.frozen = False
+    proxied.set("fetch", replica_grace_ms=60_000)
     assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 50), ("t", 0, 100)]
     assert proxied.session[ROUTER].leader_silence.since_s is None
-    proxied.frozen, settings.fetch = True, short
-    settings.brokers.request_timeout_ms = 0
+    proxied.frozen = True
+    proxied.set("fetch", replica_grace_ms=10)
+    proxied.set("brokers", request_timeout_ms=0)
     with pytest.raises(BrokerUnreachable):
         await proxied.fetch(asked(12, *names))
     assert not proxied.memory.used_bytes
@@ -191,8 +182,8 @@ async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> Non
 @pytest.mark.parametrize("has_spoken", [True, False])
 async def test_a_leader_that_was_silent_long_ago_may_have_spoken_since(has_spoken: bool) -> None:
     proxied = proxied_with(0, 2)
-    settings, names = proxied.context.settings, [("t", 2, 0), ("t", 0, 0)]
-    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 10})
+    names = [("t", 2, 0), ("t", 0, 0)]
+    proxied.set("fetch", replica_grace_ms=10)
     proxied.frozen = True
     response = await proxied.fetch(asked(12, *names))
     assert lengths(response) == [("t", 2, 0), ("t", 0, 0)]
@@ -212,8 +203,7 @@ async def test_a_leader_that_was_silent_long_ago_may_have_spoken_since(has_spoke
 async def test_a_slow_answer_of_the_leader_is_waited_for_as_long_as_it_comes() -> None:
     proxied = proxied_with(0, 2)
     append(proxied, LEADER, 2, 50)
-    settings = proxied.context.settings
-    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 500})
+    proxied.set("fetch", replica_grace_ms=500)
 
     async def ask(request: Any, api_key: int, version: int, body: bytes, question: Any) -> memoryview:
         for _ in range(800):
@@ -229,7 +219,7 @@ async def test_a_slow_answer_of_the_leader_is_waited_for_as_long_as_it_comes() -
 async def test_a_leader_that_hangs_after_a_replica_failed_ends_the_connection(error_code: int) -> None:
     proxied = proxied_with(0)
     proxied.brokers[NEAR].logs["t", 0].error_code, proxied.frozen = error_code, True
-    proxied.context.settings.brokers.request_timeout_ms = 10
+    proxied.set("brokers", request_timeout_ms=10)
     async with asyncio.timeout(20):
         with pytest.raises(BrokerUnreachable):
             await proxied.fetch(asked(12, ("t", 0, 0), max_wait_ms=1))
@@ -239,7 +229,7 @@ async def test_a_leaders_records_next_to_others_wait_for_memory_and_are_charged(
     proxied = proxied_with(0, 2)
     append(proxied, NEAR, 0, 100)
     append(proxied, LEADER, 2, 5000)
-    memory = proxied.context.replica_memory = MemoryBudget(10_000)
+    memory = proxied.replica_memory = MemoryBudget(10_000)
     memory.take(9_000)
     waiting = asyncio.create_task(proxied.fetch(asked(12, ("t", 2, 0), ("t", 0, 0), max_wait_ms=LONG_MS)))
     await asyncio.wait([waiting], timeout=0.2)
@@ -272,11 +262,11 @@ async def test_the_leaders_answer_streams_if_no_replica_is_left(version: int) ->
 async def test_news_and_a_cancellation_together_end_the_wait(steps: int) -> None:
     proxied = proxied_with(0)
     parsed = asked(12, ("t", 0, 0))
-    request: Any = SimpleNamespace(client_id="client", body=b"")
-    connection: Any = proxied
-    fetching = Fetching(connection, FetchAsked(request, parsed, parsed.topics, [], parsed.topics), NOWHERE_NEAR)
+    request, client = request_of(1, 12, b""), cast(Any, proxied)
+    whole = FetchAsked(request, parsed, parsed.topics, [], parsed.topics)
+    fetching = Fetching(proxied.sources(), client, whole, NOWHERE_NEAR)
     news = asyncio.Event()
-    far_s = proxied.context.now() + 1000
+    far_s = proxied.now() + 1000
 
     async def wait() -> None:
         await fetching._wait(news, far_s, far_s)

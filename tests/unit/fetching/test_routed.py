@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
-from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.fetching.route import ROUTER
 from proxy.replicas.choice import LeaderReason
-from proxy.replicas.near import NearBrokers
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.partition_states import PartitionState
-from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
+from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, Reader, leader_reads
 
 TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, UNKNOWN_LEADER_EPOCH = 29, 56, 75
 FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR = (
@@ -89,7 +86,7 @@ async def test_every_client_reads_from_the_most_caught_up_replica(lagging: int) 
         return found
 
     assert await read_from() == {NEAR, ALSO_NEAR}
-    log_ends = proxied.context.log_ends
+    log_ends = proxied.log_ends
     await log_ends.look()
     logs[lagging].batches.pop()
     await log_ends.look()
@@ -129,7 +126,7 @@ async def test_out_of_range_is_the_leaders_word(version: int) -> None:
     assert found.error_code == OFFSET_OUT_OF_RANGE
     assert leader_reads(proxied) == {LeaderReason.OUT_OF_RANGE: 2}
     assert proxied.stats.leader_read_bytes[LeaderReason.OUT_OF_RANGE] == 300
-    assert not proxied.stale
+    assert not proxied.replicas.stale_topics
     assert not proxied.memory.used_bytes
     assert leader.high_watermark == 9
 
@@ -157,7 +154,7 @@ async def test_a_replica_that_still_has_the_old_topic_of_that_name_is_not_read(v
     found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
     assert (found.error_code, found.records_length, found.high_watermark) == (0, 600, leader.high_watermark)
     assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
-    assert len(proxied.stale) == 1
+    assert len(proxied.replicas.stale_topics) == 1
 
 
 @pytest.mark.parametrize("version", [11, 13])
@@ -197,20 +194,20 @@ async def test_errors_that_only_a_follower_returns_are_absorbed(what: dict[str, 
     found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
     assert (found.error_code, found.records_length, found.preferred_read_replica) == (0, 600, -1)
     assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
-    assert proxied.stale == (["t"] if what == {"error_code": 6} else [])
+    assert proxied.replicas.stale_topics == (["t"] if what == {"error_code": 6} else [])
 
 
 async def test_errors_that_a_client_causes_shun_no_replica() -> None:
     """Invalid epochs and limits cause such errors; otherwise any reader could send all others to the leader."""
     proxied, leader, follower = one_partition()
-    version = proxied.context.shunned.version
+    version = proxied.shunned.version
     for error_code in (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR):
         leader.error_code = follower.error_code = error_code
         assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).error_code == error_code
-    assert proxied.context.shunned.version == version
+    assert proxied.shunned.version == version
     follower.error_code = NOT_LEADER_OR_FOLLOWER
     await proxied.fetch(asked(12, ("t", 0, 0)))
-    assert proxied.context.shunned.version != version
+    assert proxied.shunned.version != version
 
 
 @pytest.mark.parametrize("version", [9, 12, 16])
@@ -218,12 +215,12 @@ async def test_a_fenced_epoch_needs_no_word_of_the_leader(version: int) -> None:
     proxied, leader, follower = one_partition()
     follower.error_code, proxied.frozen = FENCED_LEADER_EPOCH, True
     if version < 13:
-        del proxied.context.cluster.view.brokers[LEADER]  # it hangs
+        del proxied.cluster.view.brokers[LEADER]  # it hangs
     async with asyncio.timeout(20):
         response = await proxied.fetch(asked(version, ("t", 0, 0), max_wait_ms=60_000))
     found = only_partition(response)
     assert found[1:7] == (FENCED_LEADER_EPOCH, -1, -1, -1, (), 0)
-    assert proxied.stale == [asked(version, ("t", 0, 0)).topics[0].topic]
+    assert proxied.replicas.stale_topics == [asked(version, ("t", 0, 0)).topics[0].topic]
     assert not leader_reads(proxied)
     assert not proxied.memory.used_bytes
     follower.error_code = 0
@@ -234,19 +231,17 @@ async def test_a_fenced_epoch_needs_no_word_of_the_leader(version: int) -> None:
 async def test_a_fenced_epoch_may_be_that_of_another_topic_of_that_name() -> None:
     """The topic was recreated, and neither follower nor proxy knows this yet."""
     proxied, _, follower = one_partition()
-    follower.error_code, version = FENCED_LEADER_EPOCH, proxied.context.shunned.version
+    follower.error_code, version = FENCED_LEADER_EPOCH, proxied.shunned.version
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
     assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
-    assert proxied.stale == ["t"]
-    assert proxied.context.shunned.version == version
+    assert proxied.replicas.stale_topics == ["t"]
+    assert proxied.shunned.version == version
 
 
 async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_while() -> None:
     proxied, _, follower = one_partition()
-    proxied.context.settings.brokers.with_sasl = True
-    rights = Rights(1e9, proxied.context.now)
-    rights._known["t"] = _Known(float("inf"), 0, READ, ANY_ID)
-    proxied.session[RIGHTS] = rights
+    proxied.set("brokers", security_protocol="SASL_PLAINTEXT")
+    proxied.allow("t")
     follower.error_code = TOPIC_AUTHORIZATION_FAILED
     with structlog.testing.capture_logs() as logged:
         for number in range(1, 4):
@@ -254,11 +249,11 @@ async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_w
             assert response is None or only_partition(response).records_length == 600
             assert leader_reads(proxied) == {LeaderReason.NOT_ALLOWED: number}
         assert len(proxied.brokers[NEAR].asked) == 1
-        proxied.context.shunned._now = lambda: proxied.context.now() + 5.1
+        proxied.shunned._now = lambda: proxied.now() + 5.1
         assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
         assert len(proxied.brokers[NEAR].asked) == 2
     assert [(line["event"], line["topic"]) for line in logged] == [("replica_read_refused", "t")]
-    proxied.context.shunned._now = lambda: proxied.context.now() + 20
+    proxied.shunned._now = lambda: proxied.now() + 20
     follower.error_code = 0
     await proxied.fetch(asked(12, ("t", 0, 0)))
     assert proxied.stats.near_read_bytes[("near", "near")] == 600
@@ -266,15 +261,14 @@ async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_w
 
 async def test_topics_are_read_from_their_leader_by_setting() -> None:
     proxied, _, _ = one_partition()
-    settings = proxied.context.settings
-    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("[a-z]",)})
+    proxied.set("fetch", leader_read_topics=("[a-z]",))
     assert await proxied.fetch(asked(12, ("t", 0, 5))) is None
     assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 1}
     assert not proxied.brokers[NEAR].asked
-    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("[a-s]", "tt")})
+    proxied.set("fetch", leader_read_topics=("[a-s]", "tt"))
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 5)))).records_length == 500
     assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 1}
-    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("t",)})
+    proxied.set("fetch", leader_read_topics=("t",))
     assert await proxied.fetch(asked(12, ("t", 0, 5))) is None
     assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 2}
     assert len(proxied.brokers[NEAR].asked) == 1
@@ -297,7 +291,7 @@ async def test_high_watermark_and_last_stable_offset_never_fall_while_the_leader
     assert leader.high_watermark == 9
 
 
-async def read_nothing(reads: list[Any], **_: Any) -> list[Any]:
+def read_nothing(reads: list[Any]) -> list[Any]:
     assert not reads
     return []
 
@@ -305,23 +299,22 @@ async def read_nothing(reads: list[Any], **_: Any) -> list[Any]:
 async def test_a_topic_that_may_be_a_placeholder_is_read_from_no_broker() -> None:
     """Its empty log would be OFFSET_OUT_OF_RANGE, and the broker's fetch session would keep it."""
     proxied, _, _ = one_partition()
-    proxied.unsure = {"t"}
-    coordinates = SimpleNamespace(listen=lambda *_: asyncio.Event(), unlisten=lambda *_: None)
-    proxied.context.reader = SimpleNamespace(read=read_nothing, coordinates=coordinates)
+    proxied.topics.unsure = {"t"}
+    proxied.reader = Reader(read_nothing)
     for session_epoch in (-1, 0):
         response = await proxied.fetch(asked(12, ("t", 0, 5), session_epoch=session_epoch, max_wait_ms=1))
         assert response is not None
         assert (response.session_id, response.topics[0].partitions[0].error_code) == (0, KAFKA_STORAGE_ERROR)
     assert proxied.forwarded == []
     assert not proxied.brokers[NEAR].asked
-    proxied.unsure = set()
+    proxied.topics.unsure = set()
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
 
 
 async def test_a_session_does_not_begin_with_a_topic_that_may_become_a_placeholder() -> None:
     proxied, _, _ = one_partition()
     proxied.session.node_id = NEAR  # nothing is read from elsewhere
-    (topic_id,) = proxied.fresh = {b"t".ljust(16, b"\0")}
+    (topic_id,) = proxied.topics.fresh = {b"t".ljust(16, b"\0")}
     response = await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1))
     assert response is not None
     assert (response.error_code, response.session_id) == (FETCH_SESSION_ID_NOT_FOUND, 0)
@@ -329,7 +322,7 @@ async def test_a_session_does_not_begin_with_a_topic_that_may_become_a_placehold
     (forwarded,) = proxied.forwarded
     sent = parse_fetch_request(forwarded.body, 13)
     assert (sent.session_id, sent.session_epoch, [one.topic for one in sent.topics]) == (0, -1, [topic_id])
-    proxied.fresh = set()
+    proxied.topics.fresh = set()
     assert await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1)) is None
     assert parse_fetch_request(proxied.forwarded[-1].body, 13).session_id == 77
 
@@ -365,18 +358,18 @@ async def test_requests_that_only_the_leader_can_answer_go_there_without_their_s
 async def test_a_client_that_the_brokers_redirect_is_left_to_them() -> None:
     proxied, _, _ = one_partition()
     request = asked(12, ("t", 0, 5), rack_id="near", session_id=5, session_epoch=3)
-    proxied.context.replica_selector.redirects = True
+    proxied.replica_selector.redirects = True
     assert await proxied.fetch(request) is None
     assert parse_fetch_request(proxied.forwarded[0].body, 12) == request
-    proxied.context.replica_selector.redirects = False
+    proxied.replica_selector.redirects = False
     assert only_partition(await proxied.fetch(request._replace(session_epoch=0))).records_length == 500
     assert proxied.brokers[NEAR].asked[0].rack_id == ""
 
 
 async def test_a_rack_that_brokers_know_by_another_name_is_not_left_to_them() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.replica_selector.redirects = True
-    proxied.context.racks.is_alias = lambda rack: rack == "zone-1"
+    proxied.replica_selector.redirects = True
+    proxied.racks.aliases.add("zone-1")
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 5), rack_id="zone-1"))).records_length == 500
     assert proxied.brokers[NEAR].asked[0].rack_id == ""
 
@@ -386,7 +379,7 @@ async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
     proxied.session.node_id = NEAR
     assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
     proxied.session.node_id = LEADER
-    proxied.context.settings.fetch = proxied.context.settings.fetch.model_copy(update={"read_near_replicas": False})
+    proxied.set("fetch", read_near_replicas=False)
     assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
     assert len(proxied.forwarded) == 2
     assert not proxied.brokers[NEAR].asked
@@ -395,7 +388,7 @@ async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
 
 async def test_in_a_rack_without_brokers_the_brokers_keep_their_sessions() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.near_brokers = NearBrokers("elsewhere", proxied.context.cluster)
+    proxied.set_near("elsewhere")
     request = asked(12, ("t", 0, 5), session_id=5, session_epoch=3)
     assert await proxied.fetch(request) is None
     assert parse_fetch_request(proxied.forwarded[0].body, 12) == request
@@ -424,7 +417,7 @@ async def test_a_clients_tagged_fields_are_not_sent_to_replicas() -> None:
 
 async def test_a_throttled_replica_throttles_the_client() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.quotas.fetch.available_bytes = lambda *_: 1e9
+    proxied.quotas.fetch.available_bytes = lambda *_: 1e9
     proxied.brokers[NEAR].throttle_ms = 300
     response = await proxied.fetch(asked(12, ("t", 0, 5)))
     assert response is not None
@@ -443,8 +436,8 @@ async def test_a_quota_that_is_not_the_clients_own_does_not_throttle_it() -> Non
 
 async def test_over_its_quota_nothing_is_read_for_a_client() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.quotas.fetch.available_bytes = lambda *_: 0.0
-    proxied.context.quotas.throttle_fetch = lambda connection, client_id, size: 200
+    proxied.quotas.fetch.available_bytes = lambda *_: 0.0
+    proxied.quotas.throttle_fetch = lambda connection, client_id, size: 200
     response = await proxied.fetch(asked(12, ("t", 0, 5)))
     assert response is not None
     assert (response.throttle_ms, response.topics, proxied.muted_s) == (200, [], 0.2)
@@ -455,7 +448,7 @@ async def test_a_client_that_leaves_gives_everything_back() -> None:
     proxied, _, _ = one_partition()
     proxied.known["t"].partitions[1] = PartitionState(LEADER, 5, (LEADER, ALSO_NEAR), (LEADER, ALSO_NEAR))
     never, held = asyncio.Event(), asyncio.Event()
-    reading = proxied.context.replica_connections.fetch
+    reading = proxied.replica_connections.fetch
 
     async def fetch(node: int, *rest: Any) -> Any:
         if node == ALSO_NEAR:
@@ -464,7 +457,7 @@ async def test_a_client_that_leaves_gives_everything_back() -> None:
         held.set()
         return answer
 
-    proxied.context.replica_connections.fetch = fetch
+    proxied.replica_connections.fetch = fetch
     task = asyncio.create_task(proxied.fetch(asked(12, ("t", 0, 0), ("t", 1, 0))))
     await held.wait()
     assert proxied.memory.used_bytes

@@ -16,13 +16,13 @@ from tests.unit.fetching.test_routed import asked, one_partition, only_partition
 
 async def test_after_a_slow_read_only_its_partitions_are_read_elsewhere() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.shunned.shun_s, near = 60.0, proxied.brokers[NEAR]
+    proxied.shunned.shun_s, near = 60.0, proxied.brokers[NEAR]
     near.reason, near.slow = LeaderReason.TIMED_OUT, True
     await proxied.fetch(asked(12, ("t", 0, 0)))
     assert leader_reads(proxied) == {LeaderReason.TIMED_OUT: 1}
-    assert proxied.context.shunned.of("t", 0) == {NEAR}
-    assert proxied.context.shunned.of("t", 1) == frozenset()
-    assert proxied.context.shunned.brokers == frozenset()
+    assert proxied.shunned.of("t", 0) == {NEAR}
+    assert proxied.shunned.of("t", 1) == frozenset()
+    assert proxied.shunned.brokers == frozenset()
 
 
 @pytest.mark.parametrize(("grace_ms", "stands"), [(30_000, True), (0, False)])
@@ -31,10 +31,10 @@ async def test_a_cached_right_expires_while_the_leader_hangs(
 ) -> None:
     monkeypatch.setattr(route, "_RIGHTS_WAIT_S", 0.001)
     proxied, _, _ = one_partition()
-    proxied.context.settings.brokers.with_sasl = True
+    proxied.set("brokers", security_protocol="SASL_PLAINTEXT")
     now_s = 0.0
-    proxied.context.now = lambda: now_s
-    rights = Rights(5.0, proxied.context.now)
+    proxied.now = lambda: now_s
+    rights = Rights(5.0, proxied.now)
     rights._known["t"] = _Known(5.0, 0, READ, ANY_ID)
     proxied.session[RIGHTS] = rights
     questions = []
@@ -45,8 +45,7 @@ async def test_a_cached_right_expires_while_the_leader_hangs(
         raise AssertionError
 
     proxied.ask = ask  # type: ignore[method-assign]
-    settings = proxied.context.settings
-    settings.fetch = settings.fetch.model_copy(update={"replica_rights_grace_ms": grace_ms})
+    proxied.set("fetch", replica_rights_grace_ms=grace_ms)
     now_s = 6.0
     if not stands:
         await proxied.fetch(asked(11, ("t", 0, 0)))

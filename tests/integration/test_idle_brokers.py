@@ -1,0 +1,126 @@
+"""Brokers close connections that are idle (`connections.max.idle.ms`): a consumer that reads from a near replica reads
+on.
+
+Its own broker, the leader, hears nothing of its Fetches.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
+
+from proxy.demo.security import ADMIN, SERVICE
+from proxy.demo.stack import Stack
+from tests.conftest import SHORT_LIVED_JVM
+from tests.support.acls import Acls
+from tests.support.metrics import Metrics
+from tests.support.routed import LEADER, LEADER_READS, NEAR, RACK, RACK_OF_LEADER
+
+IDLE_MS = 6_000
+"""A little longer than the brokers' answer about rights is kept (`authorization_cache_ms`)."""
+READ_S = 3.5 * IDLE_MS / 1000
+"""Brokers look for idle connections rarely: they end them within twice that time."""
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Reader:
+    """An unmodified consumer of one partition in the rack of the near replica."""
+
+    def __init__(self, stack: Stack, topic: str, settings: dict[str, str]) -> None:
+        self.offsets: list[int] = []
+        self.disconnects = 0
+        """Number of times that the leader's listener ended the connection."""
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": stack.bootstrap(RACK),
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                "statistics.interval.ms": 200,
+                "stats_cb": self._count,
+                **settings,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def read(self) -> None:
+        """Take the records of a moment."""
+        for message in self._consumer.consume(100, 0.1):
+            assert message.error() is None, message.error()
+            self.offsets.append(message.offset())
+
+    def pause(self, seconds: float) -> None:
+        """Fetch nothing for that long."""
+        assigned = self._consumer.assignment()
+        self._consumer.pause(assigned)
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            assert not self._consumer.consume(100, 0.1)
+        self._consumer.resume(assigned)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _count(self, statistics: str) -> None:
+        brokers = json.loads(statistics)["brokers"].values()
+        self.disconnects = sum(broker["disconnects"] for broker in brokers if broker["nodeid"] == LEADER)
+
+
+@pytest.mark.parametrize("security", ["plaintext", "sasl_plaintext"])
+def test_a_consumer_reads_near_for_longer_than_its_own_broker_waits(
+    new_stack: Callable[..., Stack], security: str
+) -> None:
+    stack = new_stack(
+        racks=(RACK, RACK_OF_LEADER),
+        security=security,
+        broker_properties={"connections.max.idle.ms": str(IDLE_MS)},
+        broker_jvm=SHORT_LIVED_JVM,
+    )
+    settings = stack.security.client_settings(ADMIN) if security != "plaintext" else {}
+    topic = f"idle-{uuid.uuid4().hex[:6]}"
+    direct = {"bootstrap.servers": stack.direct_bootstrap, **settings}
+    client = AdminClient(direct)  # it must live until the result is there
+    client.create_topics([NewTopic(topic, 1, replica_assignment=[[LEADER, NEAR]])])[topic].result(40)
+    if security != "plaintext":
+        Acls(stack).allow(SERVICE, AclOperation.READ, topic)
+    producer, acknowledged = Producer({**direct, "linger.ms": 0, "log_level": 0}), []
+
+    def take(error: object, message: Message) -> None:
+        assert error is None, error
+        acknowledged.append(message.offset())
+
+    def write() -> None:
+        producer.produce(topic, b"x", on_delivery=take)
+        producer.poll(0)
+
+    write()
+    assert not producer.flush(60)
+    before = Metrics(stack, RACK).value(LEADER_READS)
+    reader = Reader(stack, topic, settings)
+    try:
+        while len(reader.offsets) < 1:
+            reader.read()
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + READ_S:
+            write()
+            reader.read()
+        if security == "plaintext":
+            reader.pause(2.5 * IDLE_MS / 1000)
+        write()
+        assert not producer.flush(60)
+        until_s = time.monotonic() + 30
+        while len(reader.offsets) < len(acknowledged) and time.monotonic() < until_s:
+            reader.read()
+    finally:
+        reader.close()
+    assert reader.offsets == sorted(acknowledged)
+    assert reader.disconnects == 0
+    after = Metrics(stack, RACK).value(LEADER_READS)
+    print(f"{len(reader.offsets)} records, {after - before:g} reads by the leader")
