@@ -19,7 +19,7 @@ from proxy.journal.connections import Connections
 from proxy.journal.errors import Outcome, described, outcome_of
 from proxy.journal.leaders import Leaders
 from proxy.journal.messages import Topic, produce_answers, produce_request
-from proxy.journal.positions import KnownEnds, truncated
+from proxy.journal.positions import KnownEnds
 from proxy.journal.waiting import Entry, Line
 from proxy.protocol.api_keys import PRODUCE
 from proxy.records.batches import HEADER_BYTES
@@ -77,7 +77,7 @@ class Appends:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         entry = Entry(value, loop.create_future(), now_s, now_s + self._timeout_s)
-        self._check(entry)
+        self._check(partition, entry)
         line = self._lines.setdefault(partition, Line(partition))
         line.entries.append(entry)
         self._bytes += entry.size
@@ -90,8 +90,10 @@ class Appends:
             if entry.answer.cancelled() and entry in line.entries:
                 line.entries.remove(entry)
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, partition: int, entry: Entry) -> None:
         settings, size = self._settings, len(entry.value)
+        if partition in self._known.losses:
+            raise JournalUnavailable(self._known.losses[partition], appended=False)
         if self._closed:
             raise JournalUnavailable(_CLOSED, appended=False)
         if size + MAX_RECORD_OVERHEAD_BYTES + HEADER_BYTES > settings.max_append_bytes:
@@ -256,8 +258,7 @@ class Appends:
         line.succeed()
         base_offset, time_ms = answer.base_offset, answer.log_append_time_ms
         if base_offset < floor:
-            error = truncated(line.partition, floor, base_offset, appended=True)
-            self._fail(line, entries, str(error), appended=True)
+            self._fail(line, entries, self._known.lost(line.partition, floor, base_offset), appended=True)
             return
         self._known.learn(line.partition, base_offset + len(entries))
         if time_ms < 0:

@@ -61,6 +61,7 @@ class KafkaJournal:
         settings, loop = self._settings, asyncio.get_running_loop()
         deadline_s = loop.time() + settings.timeout_ms / 1000
         backoff_s = settings.retry_backoff_ms / 1000
+        reason = ""
         while True:
             try:
                 async with asyncio.timeout_at(deadline_s):
@@ -68,7 +69,8 @@ class KafkaJournal:
                 self._opened = _Opened(found, settings, self._cluster, self._connections, self._stats)
                 return
             except TimeoutError:
-                reason = "no answer in time"
+                # An attempt that time cut short has no cause of its own, if there was one before it.
+                reason = reason or f"no answer within {settings.timeout_ms / 1000:g} s"
             except (BrokerUnreachable, ProtocolError) as error:
                 reason = str(error)
             if loop.time() + backoff_s >= deadline_s:

@@ -15,7 +15,7 @@ from proxy.journal.batches import read_batches
 from proxy.journal.connections import Connections
 from proxy.journal.errors import described
 from proxy.journal.leaders import Leader, Leaders
-from proxy.journal.positions import KnownEnds, truncated
+from proxy.journal.positions import KnownEnds
 from proxy.protocol.api_keys import DELETE_RECORDS, FETCH, LIST_OFFSETS
 from proxy.protocol.errors import NONE, OFFSET_OUT_OF_RANGE, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED
 from proxy.records.batches import RecordsError
@@ -91,7 +91,7 @@ class Reads:
             )
             _check(answer.error_code)
             if answer.offset < floor:
-                raise truncated(partition, floor, answer.offset, appended=False)
+                raise JournalUnavailable(self._known.lost(partition, floor, answer.offset), appended=False)
             return answer.offset
 
         return await self._from_leader(partition, ask)

@@ -282,8 +282,10 @@ async def cluster_double(partitions: int = 2, nodes: int = 2) -> AsyncIterator[C
 
 
 @asynccontextmanager
-async def journal_at(double: ClusterDouble, **settings: Any) -> AsyncIterator[KafkaJournal]:
-    """Yield a journal that is open."""
+async def journal_at(
+    double: ClusterDouble, configs: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[KafkaJournal]:
+    """Yield a journal that is open; `configs` are put over those that its topic should have."""
     base: Mapping[str, Any] = {
         "brokers": {"bootstrap": [double.address_of(1)]},
         "redis": {"url": "redis://unused"},
@@ -293,7 +295,7 @@ async def journal_at(double: ClusterDouble, **settings: Any) -> AsyncIterator[Ka
     replicas = {"replication_factor": len(double.ports), "min_insync_replicas": 1}
     quick = {"timeout_ms": 5_000, "retry_backoff_ms": 1, "retry_backoff_max_ms": 10}
     chosen = Journal(**{**replicas, **quick, **settings})
-    double.configs = wanted_configs(chosen)
+    double.configs = wanted_configs(chosen) | dict(configs or {})
     journal = KafkaJournal(chosen, cluster, partitions=double.partitions, stats=Stats())
     try:
         await journal.open()

@@ -254,6 +254,12 @@ async def test_a_position_that_was_reached_before_is_an_error() -> None:
         with pytest.raises(JournalUnavailable, match="lost records: it reached position 2 and ends at 0") as lost:
             await journal.append(0, b"c")
         assert lost.value.appended
+        double.logs[0] += [b"d"] * 9
+        with pytest.raises(JournalUnavailable, match="it reached position 2 and ends at 0") as again:
+            await journal.append(0, b"e")
+        assert not again.value.appended
+        assert b"e" not in double.logs[0]
+        await journal.append(1, b"f")
 
 
 async def test_older_brokers_get_the_name_of_the_topic() -> None:
