@@ -41,6 +41,12 @@ def _writes(parts: Parts) -> Iterator[Metric]:
     yield counter("commits", "WAL segments that the coordinator has committed.", stats.commit_seconds.count)
     yield counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
     yield histogram("commit_seconds", "Time to commit a WAL segment.", stats.commit_seconds)
+    yield histogram(
+        "journal_append_seconds",
+        "Time from an append to the journal until its brokers acknowledged it.",
+        stats.journal_append_seconds,
+    )
+    yield counter("journal_bytes", "Bytes of records that the journal's brokers acknowledged.", stats.journal_bytes)
     yield counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
     yield counter(
         "index_full_batches",
