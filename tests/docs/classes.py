@@ -79,6 +79,8 @@ OTHER_YAML = {
     "deploy/helm/diskless-proxy/README.md": "the least values, as ci/small-values.yaml, which tests/deploy renders",
     "docs/deploy.md": "values of the chart, manifests and compose files, which tests/deploy has checked",
     "docs/sni.md": "values of the chart, which tests/deploy/test_helm_names.py renders",
+    "docs/guides/eks-msk.md": "values of the chart, which tests/deploy has checked",
+    "docs/guides/strimzi.md": "values of the chart, and resources that Strimzi's operators read",
     "docs/metrics.md": "configuration of Prometheus",
     "docs/alerts.md": "rules of Prometheus",
     "docs/operations.md": "manifests",
