@@ -9,7 +9,7 @@ PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo --extra clouds
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars clean
+.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars sbom clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -74,6 +74,10 @@ soak: setup ## The long run: everything at once for an hour, checked for losses 
 lock: ## Renew the locks of Python's packages after a change of pyproject.toml; needs uv.
 	uv pip compile $(LOCKED) --extra dev --extra docs --extra pipeline -o requirements-pipeline.lock
 	uv pip compile $(LOCKED) -c requirements-pipeline.lock -o requirements.lock
+	echo 'cyclonedx-bom>=7' | uv pip compile - -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o deploy/container/sbom.lock
+
+sbom: ## Write the software bill of materials of the image, build/sbom/diskless-proxy.cdx.json (CycloneDX).
+	@$(PYTHON) scripts/sbom.py
 
 lock-jars: ## Renew the jars.lock files after a change of a pom.xml.
 	@.venv/bin/python scripts/fetch_servers.py --lock

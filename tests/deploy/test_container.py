@@ -99,3 +99,11 @@ def test_the_image_runs_as_the_charts_user() -> None:
     assert last.startswith("base AS proxy"), "what is built without --target"
     hatchling = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert hatchling[0] in (CONTAINER / "build.lock").read_text()
+
+
+def test_the_tool_of_the_bill_of_materials_is_pinned_and_its_lock_names_no_index() -> None:
+    lock = (CONTAINER / "sbom.lock").read_text()
+    packages = [entry for entry in re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE) if entry.strip()]
+    assert any(package.startswith("cyclonedx-bom==") for package in packages)
+    assert not [package for package in packages if "==" not in package or "--hash=sha256:" not in package]
+    assert "://" not in lock
