@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from tests.planted.plant import Bug
 
-_COORDINATOR = ("tests/integration/coordinator",)
-_CONNECTION = ("tests/unit/connection",)
-_DISKLESS = ("tests/unit/diskless",)
-
 BUGS: tuple[Bug, ...] = (
     # wire, records, protocol
     Bug(
@@ -29,14 +25,14 @@ BUGS: tuple[Bug, ...] = (
         "proxy/wire/primitives.py",
         "    if count < -1 or count > len(data) - at:\n",
         "    if count < -1:\n",
-        ("tests/unit/wire",),
+        ("tests/unit/wire/test_cold.py",),
     ),
     Bug(
         "the last batch of a run keeps its own base offset",
         "proxy/diskless/cache.py",
         "        batches = patch_offsets(run, row.base_offset, self._leader_epoch, log_append_time_ms)\n",
         "        batches = patch_offsets(run, row.base_offset + 1, self._leader_epoch, log_append_time_ms)\n",
-        _DISKLESS,
+        ("tests/unit/diskless/test_cache.py",),
     ),
     # diskless: the WAL, the cache, coordinates
     Bug(
@@ -46,70 +42,70 @@ BUGS: tuple[Bug, ...] = (
         "            self._late = asyncio.ensure_future(\n"
         "                self._storage.upload(segment_key(built.segment), built.data, len(built.data))\n"
         "            )\n",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_buffer.py",),
     ),
     Bug(
         "segments of the same partition are committed in the order of their uploads",
         "proxy/diskless/wal/buffer.py",
         "            earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)\n",
         "            False and not earlier.waiting.keys().isdisjoint(segment.waiting)\n",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_buffer.py",),
     ),
     Bug(
         "a batch that nobody knows the fate of is answered as surely not stored",
         "proxy/diskless/wal/buffer.py",
         "                error_code = REQUEST_TIMED_OUT\n                await",
         "                error_code = KAFKA_STORAGE_ERROR\n                await",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_buffer.py",),
     ),
     Bug(
         "a batch that follows a failed one of its producer is stored",
         "proxy/diskless/wal/failures.py",
         "        return _is_after(base_sequence, failed_sequence)\n",
         "        return False\n",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_failures.py",),
     ),
     Bug(
         "a held batch is answered before the batches that it follows",
         "proxy/diskless/wal/holds.py",
         "            if not batch.early:\n",
         "            if True:\n",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_holds.py",),
     ),
     Bug(
         "the memory of a recompressed batch is never given back",
         "proxy/diskless/wal/intake.py",
         "            self._memory.give_back(size)\n",
         "            pass\n",
-        _DISKLESS,
+        ("tests/unit/diskless/wal/test_intake.py",),
     ),
     Bug(
         "the cache counts a block that it evicts as still there",
         "proxy/diskless/cache.py",
         "            self.used_bytes -= entry.size_bytes\n",
         "            self.used_bytes -= 0\n",
-        _DISKLESS,
+        ("tests/unit/diskless/test_cache.py",),
     ),
     Bug(
         "cached rows of a trimmed log are still served",
         "proxy/diskless/coordinates.py",
-        "            del tail.rows[: bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset)]\n",
-        "            pass\n",
-        (*_DISKLESS, "tests/integration/offsets"),
+        "not max(rows[0].base_offset, tail.log_start_offset) <= request.offset < tail.high_watermark",
+        "not rows[0].base_offset <= request.offset < tail.high_watermark",
+        ("tests/unit/diskless/test_coordinates.py",),
     ),
     Bug(
         "a reader gets less than this proxy has acknowledged",
         "proxy/diskless/coordinates.py",
         "        if tail is None or tail.high_watermark < tail.known_high_watermark:\n",
         "        if tail is None:\n",
-        _DISKLESS,
+        ("tests/unit/diskless/test_coordinates.py",),
     ),
     Bug(
         "coordinates are trusted forever while the coordinator is away",
         "proxy/diskless/coordinates.py",
         "        too_old = now_s - tail.confirmed_s > self.max_age_s\n",
         "        too_old = False\n",
-        _DISKLESS,
+        ("tests/unit/diskless/test_coordinates.py",),
     ),
     # coordinator
     Bug(
@@ -117,35 +113,35 @@ BUGS: tuple[Bug, ...] = (
         "proxy/coordinator/lua/commit.lua",
         "      local remembered_at = find_duplicate(state, first .. after)\n",
         "      local remembered_at = nil\n",
-        _COORDINATOR,
+        ("tests/integration/coordinator/test_contract_producers.py",),
     ),
     Bug(
         "a producer of an older epoch may still write",
         "proxy/coordinator/lua/commit.lua",
         "    if epoch < known_epoch then\n",
         "    if false then\n",
-        _COORDINATOR,
+        ("tests/integration/coordinator/test_contract_producers.py",),
     ),
     Bug(
         "a trim raises the log start by one offset too many",
         "proxy/coordinator/lua/trim.lua",
         "        local packed = pack(LOG, log.start, high_watermark",
         "        local packed = pack(LOG, log.start + 1, high_watermark",
-        _COORDINATOR,
+        ("tests/integration/coordinator/test_trim_and_garbage.py", "tests/integration/coordinator/test_contract.py"),
     ),
     Bug(
         "a swap of rows goes through although a row of it has changed",
         "proxy/coordinator/lua/replace.lua",
-        "  elseif last >= high_watermark then\n    return CHANGED\n",
-        "  elseif last > high_watermark then\n    return CHANGED\n",
-        (*_COORDINATOR, "tests/unit/pipeline/merge"),
+        "        if row ~= sub(request, told_at, told_at + TOLD_BYTES - 1) then\n",
+        "        if false then\n",
+        ("tests/integration/coordinator/test_replace.py",),
     ),
     Bug(
         "a housekeeper goes on after its lease was lost",
         "proxy/coordinator/lease.py",
         "            if not doing.done():\n                raise LeaseLost(self._why_lost())\n",
         "",
-        ("tests/unit/coordinator", "tests/unit/housekeeping"),
+        ("tests/unit/coordinator/test_lease.py", "tests/unit/housekeeping/test_fenced_housekeeper.py"),
     ),
     # guard
     Bug(
@@ -153,14 +149,14 @@ BUGS: tuple[Bug, ...] = (
         "proxy/coordinator/lua/fence.lua",
         "      return redis.error_reply('FENCED ' .. why_fenced)\n",
         "      why_fenced = nil\n",
-        ("tests/integration/guard",),
+        ("tests/integration/coordinator/test_fencing.py",),
     ),
     Bug(
         "a store with another identity is used",
         "proxy/guard/watch.py",
         "            if identity != self._identity:\n",
         "            if False:\n",
-        ("tests/unit/guard", "tests/integration/guard/test_watch.py"),
+        ("tests/unit/guard/test_watch_keeping.py", "tests/integration/guard/test_watch.py"),
     ),
     # storage
     Bug(
@@ -168,14 +164,14 @@ BUGS: tuple[Bug, ...] = (
         "proxy/storage/s3.py",
         'Body=io.BytesIO(data), IfNoneMatch="*", Metadata',
         "Body=io.BytesIO(data), Metadata",
-        ("tests/unit/storage", "tests/integration/storage"),
+        ("tests/integration/storage/test_storage_contract.py",),
     ),
     Bug(
         "a fetch of a range gets one byte too many",
         "proxy/storage/s3.py",
         'f"bytes={start}-{end - 1}"',
         'f"bytes={start}-{end}"',
-        ("tests/unit/storage", "tests/integration/storage"),
+        ("tests/integration/storage/test_storage_contract.py",),
     ),
     # topics, routing, replicas
     Bug(
@@ -183,35 +179,35 @@ BUGS: tuple[Bug, ...] = (
         "proxy/topics/topics.py",
         "        if self.gone_back or not self._lease_runs():\n",
         "        if self.gone_back:\n",
-        ("tests/unit/topics",),
+        ("tests/unit/topics/test_topics.py",),
     ),
     Bug(
         "a deleted topic's records are served under its recreated name",
         "proxy/topics/topics.py",
         "        return entry.topic_id == topic_id\n",
         "        return True\n",
-        ("tests/unit/topics",),
+        ("tests/unit/topics/test_topics.py",),
     ),
     Bug(
         "clients of a rack are sent to leaders of other racks",
         "proxy/routing/leaders.py",
         "        candidates = in_rack or live\n",
         "        candidates = live\n",
-        ("tests/unit/routing", "tests/unit/test_rewrite_metadata.py"),
+        ("tests/unit/routing/test_leaders.py",),
     ),
     Bug(
         "a replica that is not in sync is read",
         "proxy/replicas/choice.py",
         "    found = [node for node in state.isr if node in near]\n    if not found:\n",
         "    found = [node for node in state.replicas if node in near]\n    if not found:\n",
-        ("tests/unit/replicas",),
+        ("tests/unit/replicas/test_choice.py",),
     ),
     Bug(
         "a replica's lower high watermark is shown after a higher one",
         "proxy/fetching/watermarks.py",
         "        elif before[0] == leader_epoch:\n",
         "        elif False:\n",
-        ("tests/unit/fetching",),
+        ("tests/unit/fetching/test_watermarks.py",),
     ),
     # fetching, quotas
     Bug(
@@ -219,14 +215,14 @@ BUGS: tuple[Bug, ...] = (
         "proxy/fetching/answer.py",
         "        left = max(left - piece.record_bytes, 0)\n",
         "        left = max(left - 0, 0)\n",
-        ("tests/unit/fetching",),
+        ("tests/unit/fetching/test_answer.py", "tests/unit/fetching/test_rounds.py"),
     ),
     Bug(
         "a client over its quota is not held back",
         "proxy/quotas/token_bucket.py",
         "        return max(0.0, -self._tokens / limit)\n",
         "        return 0.0\n",
-        ("tests/unit/quotas",),
+        ("tests/unit/quotas/test_token_bucket.py",),
     ),
     # housekeeping
     Bug(
@@ -234,14 +230,14 @@ BUGS: tuple[Bug, ...] = (
         "proxy/housekeeping/retention.py",
         "    if not is_deleted_from({CLEANUP_POLICY: defaults.cleanup_policy, **configs}):\n        return []\n",
         "",
-        ("tests/unit/housekeeping",),
+        ("tests/unit/housekeeping/test_retention.py",),
     ),
     Bug(
         "an object that a running commit may use is deleted as an orphan",
         "proxy/housekeeping/garbage.py",
         "            step[bytes.fromhex(named[1])] = stored.modified_ms <= newest_ms\n",
         "            step[bytes.fromhex(named[1])] = True\n",
-        ("tests/unit/housekeeping",),
+        ("tests/unit/housekeeping/test_garbage.py",),
     ),
     # connection
     Bug(
@@ -249,7 +245,7 @@ BUGS: tuple[Bug, ...] = (
         "proxy/client/slots.py",
         "        if self.answers.is_head(self):\n",
         "        if True:\n",
-        (*_CONNECTION, "tests/unit/client"),
+        ("tests/unit/client/test_slots.py",),
     ),
     # handlers
     Bug(

@@ -109,6 +109,17 @@ async def test_rows_of_an_own_commit_are_kept_until_their_announcement():
         assert (await locate(coordinates, 2)).log_start_offset == 2
 
 
+async def test_records_before_the_log_start_are_not_served_from_a_row_that_the_log_start_cuts():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append(records=3)
+        await locate(coordinates, 0)
+        coordinates.note(TOPIC, 0, 1)
+        assert (await locate(coordinates, 1)).log_start_offset == 1
+        assert coordinator.asked == 1
+        await locate(coordinates, 0)
+        assert coordinator.asked == 2, "the coordinator decides about offsets before the log start"
+
+
 async def test_an_announcement_that_does_not_fit_throws_the_tail_away():
     async with following() as (coordinator, coordinates):
         await coordinator.append()
