@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Load the examples of the tier; a failed test of real servers gets a second try."""
     hypothesis.settings.load_profile(config.getoption("tier"))
+    # A shell's job in the background ignores SIGINT, and so would all programs that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(SecondTries(), "second tries")
     config.pluginmanager.register(Spread(), "spread")
 
