@@ -5,7 +5,8 @@
 
 Maven fetches the jars if there is `mvn` (so that mirrors in its settings are used); otherwise jgo does, which needs no
 Java. Each jar is checked against the SHA-256 in its `jars.lock`; see `proxy/demo/jars.py`. For programs in Go see
-`go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
+`go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`. At the end
+`class_data.py` prepares the brokers' classes for fast starts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import chromium
+import class_data
 import crds
 import go_programs
 import jars
@@ -44,6 +46,7 @@ def main() -> None:
     failures = [str(error) for error in (result.exception() for result in results) if error]
     if failures:
         sys.exit("\n".join(f"setup: {failure}" for failure in failures))
+    class_data.share_classes()
 
 
 def check_wheels() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import hypothesis
 import pytest
 
-from proxy.demo.stack import Stack, StackOptions
+from proxy.demo.stack import Stack
 from tests import tiers
 from tests.parallel import Spread, is_worker, made_once, uses_stack
 from tests.support.java_tools import JavaTools, compile_launcher
 from tests.support.second_try import SecondTries
+from tests.support.stacks import short_lived
 
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
@@ -26,9 +27,6 @@ QUICK_HOUSEKEEPING = {
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
 """Settings with which retention and deletions run all the time besides every test."""
-SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1",)
-"""JVM options. A broker that lives for minutes does not win back the cost of the second compiler, a third of its CPU
-time."""
 
 # The duration of an example depends on how busy the machine is.
 hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))
@@ -88,15 +86,7 @@ def running_stack() -> Iterator[Stack]:
     """Run the stack for fixtures of the same scope; tests use `stack`."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
     soon = {"diskless_append_commit_interval_ms": 50}  # a record waits for half of it
-    with Stack(
-        StackOptions(
-            overrides=QUICK_HOUSEKEEPING | soon,
-            broker_jvm=SHORT_LIVED_JVM,
-            broker_properties=keeping,
-            broker_jmx=True,
-            start_timeout_seconds=120.0,
-        )
-    ) as running:
+    with Stack(short_lived(overrides=QUICK_HOUSEKEEPING | soon, broker_properties=keeping, broker_jmx=True)) as running:
         yield running
 
 
@@ -112,11 +102,11 @@ def stack(running_stack: Stack) -> Iterator[Stack]:
 
 @pytest.fixture
 def new_stack() -> Iterator[Callable[..., Stack]]:
-    """Return a function that starts a test's own stack with the given StackOptions; it ends after the test."""
+    """Return a function that starts a test's own stack with the given options of a stack; it ends after the test."""
     with ExitStack() as stacks:
 
         def start(**options: Any) -> Stack:
-            return stacks.enter_context(Stack(StackOptions(**options)))
+            return stacks.enter_context(Stack(short_lived(**options)))
 
         yield start
 

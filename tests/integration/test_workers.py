@@ -15,7 +15,7 @@ from proxy.config import parse_address
 from proxy.demo.load import Load
 from proxy.demo.ports import HOST
 from proxy.demo.process import Process
-from proxy.demo.stack import Stack, StackOptions
+from proxy.demo.stack import Stack
 from tests.support.admin import ask, ask_ok
 from tests.support.bad_start import Ports, command, refusal
 from tests.support.confluent import produce_to, read_partitions
@@ -24,6 +24,7 @@ from tests.support.metrics import Metrics
 from tests.support.readiness import readiness, wait_not_ready, wait_ready
 from tests.support.records import samples
 from tests.support.reloading import lines_with, reloaded
+from tests.support.stacks import short_lived
 from tests.support.topics import DISKLESS, KINDS, new_topic
 from tests.support.waiting import wait_for
 
@@ -37,7 +38,7 @@ def running_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     token = tmp_path_factory.mktemp("admin") / "token"
     token.touch(mode=0o600)
     token.write_text(TOKEN)
-    with Stack(StackOptions(racks=(RACK,), workers=2, overrides={"admin": {"token_file": str(token)}})) as stack:
+    with Stack(short_lived(racks=(RACK,), workers=2, overrides={"admin": {"token_file": str(token)}})) as stack:
         yield stack
 
 

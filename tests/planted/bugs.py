@@ -132,7 +132,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a swap of rows goes through although a row of it has changed",
         "proxy/coordinator/lua/replace.lua",
-        "        if row ~= sub(request, told_at, told_at + TOLD_BYTES - 1) then\n",
+        "        if row ~= sub(request, given_at, given_at + GIVEN_BYTES - 1) then\n",
         "        if false then\n",
         ("tests/integration/coordinator/test_replace.py",),
     ),

@@ -53,7 +53,8 @@ def compile_java(sources: Sequence[Path], directory: Path, jars: str = "kafka") 
 
 def java_command(classes: Path, main_class: str, *arguments: str) -> list[str]:
     """Return the command of a program compiled by `compile_java`, with Kafka's own classes; it logs to its output."""
-    return [*_java("ERROR", classes), "-cp", f"{classes}:{servers.class_path('kafka')}", main_class, *arguments]
+    class_path = f"{servers.kafka_class_path()}:{classes}"
+    return [*_java("ERROR", classes), *servers.shared_classes(), "-cp", class_path, main_class, *arguments]
 
 
 def java_program(
@@ -92,9 +93,10 @@ class JavaTools:
 
     def __init__(self, launcher: Path, jars: str = "kafka") -> None:
         """Use the `launcher` that `compile_launcher` built and the set of jars named `jars` in `.servers`."""
-        class_path = f"{launcher}:{servers.class_path(jars)}"
+        class_path = f"{servers.class_path(jars)}:{launcher}"
         opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dlog4j.shutdownHookEnabled=false"]
-        self._command = [*_java("ERROR", launcher), *opened, "-cp", class_path, SOURCE.stem]
+        shared = servers.shared_classes() if jars == "kafka" else ()
+        self._command = [*_java("ERROR", launcher), *shared, *opened, "-cp", class_path, SOURCE.stem]
         self._log = launcher / f"{jars}.log"
 
     def __enter__(self) -> Self:

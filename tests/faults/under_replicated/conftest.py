@@ -9,8 +9,9 @@ import redis
 
 from proxy.coordinator.shards import FLEET_PREFIX
 from proxy.creation.replication.keeper import LEASE
-from proxy.demo.stack import Stack, StackOptions
+from proxy.demo.stack import Stack
 from tests.conftest import QUICK_HOUSEKEEPING
+from tests.support.stacks import short_lived
 
 WAIT_SECONDS = 60.0
 AT_ONCE = 2
@@ -22,7 +23,7 @@ LATE_NODE = 3
 @pytest.fixture(scope="package")
 def two_of_three() -> Iterator[Stack]:
     often = {"replication": {"check_interval_ms": 300, "partitions_at_once": AT_ONCE}}
-    with Stack(StackOptions(brokers_started=2, overrides=QUICK_HOUSEKEEPING | often)) as stack:
+    with Stack(short_lived(brokers_started=2, overrides=QUICK_HOUSEKEEPING | often)) as stack:
         yield stack
 
 

@@ -18,10 +18,10 @@ import pytest
 from proxy.demo.admin import get
 from proxy.demo.ports import HOST
 from proxy.demo.proxies import merged
-from proxy.demo.stack import Stack, StackOptions
-from tests.conftest import SHORT_LIVED_JVM
+from proxy.demo.stack import Stack
 from tests.support.applications import PARTITIONS, Applications
 from tests.support.names import Names, names
+from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, new_topic
 from tests.support.waiting import wait_for
 
@@ -61,12 +61,11 @@ class NamedStack(Stack):
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[NamedStack]:
-    options = StackOptions(
+    options = short_lived(
         racks=RACKS,
         brokers_per_rack=2,
         brokers_started=LATE - 1,
         security="ssl",
-        broker_jvm=SHORT_LIVED_JVM,
         overrides={"brokers": {"metadata_refresh_ms": 1_000}},
     )
     with NamedStack(options) as stack:

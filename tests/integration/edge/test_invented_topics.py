@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from proxy.demo.stack import Stack, StackOptions
+from proxy.demo.stack import Stack
 from proxy.protocol.errors import NONE, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
 from tests.batches import make_batch
 from tests.support.java_tools import JavaTools
@@ -23,6 +23,7 @@ from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.readiness import wait_not_ready, wait_ready
 from tests.support.routed import FIRST_ID_VERSION, PRODUCE, Asked, fetch, listener, partitions
+from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, new_topic, offsets
 from tests.support.waiting import wait_for
 
@@ -41,8 +42,7 @@ pytestmark = pytest.mark.timeout(300)
 def one_rack() -> Iterator[Stack]:
     """Return a stack of one rack."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
-    options = StackOptions(racks=(RACK,), broker_jmx=True, start_timeout_seconds=120.0, broker_properties=keeping)
-    with Stack(options) as stack:
+    with Stack(short_lived(racks=(RACK,), broker_jmx=True, broker_properties=keeping)) as stack:
         yield stack
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.demo.admin import get
-from proxy.demo.stack import Stack, StackOptions
-from tests.conftest import SHORT_LIVED_JVM
+from proxy.demo.stack import Stack
 from tests.support.secure_wire import REAUTHENTICATION_MS
+from tests.support.stacks import short_lived
 
 RACKS = ("rack-a", "rack-b")
 
@@ -18,11 +18,10 @@ RACKS = ("rack-a", "rack-b")
 @pytest.fixture(scope="package")
 def secure_stack() -> Iterator[Stack]:
     """Start two racks with SASL_SSL everywhere, StandardAuthorizer, and proxies that log at every level."""
-    options = StackOptions(
+    options = short_lived(
         security="sasl_ssl",
         racks=RACKS,
         broker_jmx=True,
-        broker_jvm=SHORT_LIVED_JVM,
         overrides={
             "log_level": "debug",
             "authorization_cache_ms": 500,

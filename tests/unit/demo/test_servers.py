@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,30 @@ def test_a_wheel_keeps_them_in_the_cache_of_its_version(from_a_wheel: Path, monk
 def test_the_environment_names_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISKLESS_DEMO_SERVERS", "/srv/demo")
     assert servers.servers_directory() == Path("/srv/demo")
+
+
+def test_processes_of_kafka_map_the_classes_that_were_prepared_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISKLESS_DEMO_SERVERS", str(tmp_path))
+    assert servers.shared_classes() == ()
+    servers.shared_classes_file().parent.mkdir()
+    servers.shared_classes_file().touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/kafka/classes.jsa" in servers.shared_classes()
+
+
+def test_the_prepared_classes_fit_the_class_path() -> None:
+    """Without them everything works, and every broker costs more than twice as much to start."""
+    if not servers.shared_classes():
+        pytest.skip("make setup could not prepare them with this Java")
+    demanded = [servers.java(), "-Xshare:on", *servers.shared_classes()]
+    done = subprocess.run(
+        [*demanded, "-cp", f"{servers.kafka_class_path()}:{Path(__file__).parent}", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_brokers_jars_are_named_inside_the_package() -> None:

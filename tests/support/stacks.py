@@ -1,0 +1,16 @@
+"""Options of stacks that tests start for themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.demo.stack import StackOptions
+
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1",)
+"""JVM options. A broker that lives for minutes does not win back the cost of the second compiler, a third of its CPU
+time."""
+
+
+def short_lived(**options: Any) -> StackOptions:
+    """Return the options of a stack that lives for minutes."""
+    return StackOptions(**{"broker_jvm": SHORT_LIVED_JVM, "start_timeout_seconds": 120.0} | options)
