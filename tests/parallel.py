@@ -24,7 +24,7 @@ from xdist.workermanage import WorkerController
 SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK = "shared_stack", "shared_stack_too", "own_stacks", "spark"
 ORDER = [SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK, ""]
 """Groups by their duration, the longest first. Short files fill the time until the last group has ended."""
-SHARED_STACK_FIXTURES = frozenset({"running_stack", "stack"})
+SHARED_STACK_FIXTURE = "running_stack"
 _STACK = re.compile(r"\bStack\b")
 _TESTS = Path(__file__).parent
 _UNIT, _INTEGRATION, _PIPELINE = _TESTS / "unit", _TESTS / "integration", _TESTS / "pipeline"
@@ -46,7 +46,7 @@ def uses_stack(item: pytest.Item) -> bool:
 
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test of real brokers or of Spark, an empty string for any other test."""
-    if SHARED_STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
+    if SHARED_STACK_FIXTURE in getattr(item, "fixturenames", ()):
         return SHARED_STACK if item.path.is_relative_to(_INTEGRATION) else SHARED_STACK_TOO
     if item.get_closest_marker("stack"):
         return OWN_STACKS

@@ -24,7 +24,11 @@ def pytest_configure(config):
     config.pluginmanager.register(Spread(), "spread")
 
 @pytest.fixture
-def stack():
+def running_stack():
+    pass
+
+@pytest.fixture
+def stack(running_stack):
     pass
 """
 SHARED = """
@@ -40,6 +44,21 @@ import pytest
 @pytest.mark.stack
 @pytest.mark.parametrize("number", range(4))
 def test_own(number):
+    pass
+"""
+OWN_BY_THE_SAME_NAME = """
+import pytest
+
+class Stack:
+    pass
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    return Stack()
+
+@pytest.mark.stack
+@pytest.mark.parametrize("number", range(4))
+def test_own(stack, number):
     pass
 """
 FILE = """
@@ -62,16 +81,17 @@ OPTIONS = ("-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider", "-p", "no
 def test_groups_and_files_stay_on_one_worker(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     files = {"test_a1": FILE, "test_a2": FILE, "test_b": SHARED, "test_c": OWN, "test_d": SHARED, "test_e": OWN}
+    files |= {"test_f": OWN_BY_THE_SAME_NAME}
     pytester.makepyfile(**files)
     run = pytester.runpytest_inprocess("-v", *OPTIONS)
-    run.assert_outcomes(passed=24)
+    run.assert_outcomes(passed=28)
     workers = defaultdict(set)
     for worker, path in re.findall(r"\[(gw\d)\].* PASSED (\w+\.py)::\w+\[\d\]", run.stdout.str()):
         workers[path].add(worker)
     assert set(workers) == {f"{name}.py" for name in files}
     assert [len(by) for by in workers.values()] == [1] * len(files)
     assert workers["test_b.py"] == workers["test_d.py"]
-    assert workers["test_c.py"] == workers["test_e.py"]
+    assert workers["test_c.py"] == workers["test_e.py"] == workers["test_f.py"]
     assert workers["test_b.py"] != workers["test_c.py"]
 
 
