@@ -75,13 +75,29 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly(
         "faults/test_proxy_ends.py",
-        "demo/test_load.py kills a proxy in the gate",
-        r"^test_nothing_is_lost_or_repeated_if_a_proxy_is_killed",
+        "demo/test_load.py kills a proxy under load in the gate; a terminated one that answers is quick",
+        r"^test_nothing_is_lost_or_repeated",
+    ),
+    FullOnly("faults/test_leader_frozen.py", "a broker starts again; brokers that hang are quick", r"_has_died_"),
+    FullOnly(
+        "integration/kips/test_kafka_19257.py",
+        "a broker starts again; faults/test_broker_of_a_listener_dies.py is quick",
+        r"brokers_stop",
+    ),
+    FullOnly(
+        "integration/kips/test_kip_1163.py",
+        "segments of seconds of load; unit/diskless/wal covers the interval and the size",
+        r"_within_a_threshold",
     ),
     # Other versions of clients and brokers. One version of each library runs every scenario in the gate.
     FullOnly("conformance/jvm/test_oldest_brokers.py", "brokers of another version"),
     FullOnly("conformance/jvm/test_old_clients.py", "clients of other versions"),
     FullOnly("conformance/test_conformance.py", "clients of other versions", r"-as-0\.11\.0\]"),
+    FullOnly(
+        "conformance/test_conformance.py",
+        "kcat is librdkafka, as confluent-kafka is, which runs every scenario; one of kcat's is quick",
+        r"\[(?!group_goes_on-)\w+-kcat\]",
+    ),
     FullOnly(
         "integration/clients/test_local_reads.py",
         "clients of other versions",
@@ -123,6 +139,20 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_next_to_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
     ),
     # A second proof of something that is quick.
+    FullOnly(
+        "integration/edge/test_invented_topics.py",
+        "stack of its own that counts requests; unit/topics and unit/accounting bound the same caches",
+    ),
+    FullOnly(
+        "integration/test_topic_configs.py",
+        "stack of its own; unit/topics/test_topic_defaults.py covers the brokers' defaults",
+        r"^test_a_default_of_the_brokers_is_returned_in_its_unit",
+    ),
+    FullOnly(
+        "integration/demo/test_load.py",
+        "the load that survives a killed proxy is read in every rack, too",
+        r"^test_every_rack_reads",
+    ),
     FullOnly(
         "integration/verify/test_verify.py",
         "whole runs of the checker; one through the proxies, and unit/judge, are quick",

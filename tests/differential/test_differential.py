@@ -14,11 +14,12 @@ from tests.differential.planted import BUGS
 from tests.differential.run import run
 from tests.differential.stack import listeners, options, plant
 from tests.differential.views import BATCHES
+from tests.tiers import Tier
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
 SEED = 20_261_121
-OPERATIONS = 1_200
+OPERATIONS_OF_TIER = {Tier.QUICK: 400, Tier.FULL: 1_200}
 MOST_OPERATIONS_TO_FIND = 1_200
 FOUND_AT = {
     "duplicate-offset": {"base_offset"},
@@ -36,10 +37,11 @@ def differential_stack() -> Iterator[Stack]:
         yield running
 
 
-def test_both_kinds_answer_the_same(differential_stack: Stack) -> None:
-    outcome = run(listeners(differential_stack), operations=OPERATIONS, seed=SEED)
+def test_both_kinds_answer_the_same(differential_stack: Stack, pytestconfig: pytest.Config) -> None:
+    operations = OPERATIONS_OF_TIER[pytestconfig.getoption("tier")]
+    outcome = run(listeners(differential_stack), operations=operations, seed=SEED)
     assert outcome.found is None, str(outcome)
-    assert outcome.operations >= OPERATIONS
+    assert outcome.operations >= operations
     assert len(outcome.done) == 11, "not every kind of operation was among them"
 
 

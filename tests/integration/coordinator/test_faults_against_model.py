@@ -34,8 +34,10 @@ from tests.integration.coordinator.test_against_model import (
     loose_batches,
     without_times,
 )
+from tests.tiers import Tier
 
 MOST_CALLS_KEPT = 50
+EXAMPLES_OF_TIER = {Tier.QUICK: 20, Tier.FULL: 60}
 
 
 class Fault(NamedTuple):
@@ -287,13 +289,18 @@ class FaultyHistories(Histories):
 
 
 @pytest.mark.timeout(300)
-def test_random_histories_with_faults(store: Store, monkeypatch) -> None:
+def test_random_histories_with_faults(store: Store, monkeypatch, pytestconfig: pytest.Config) -> None:
     cut_calls_small(monkeypatch)
     FaultyHistories.store = store
     FaultyHistories.network = Network()
     FaultyHistories.network.install(monkeypatch)
     run_state_machine_as_test(
         FaultyHistories,
-        settings=hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None, database=None),
+        settings=hypothesis_settings(
+            max_examples=EXAMPLES_OF_TIER[pytestconfig.getoption("tier")],
+            stateful_step_count=25,
+            deadline=None,
+            database=None,
+        ),
     )
     assert FaultyHistories.network.hits > 20, "hardly any call was lost"
