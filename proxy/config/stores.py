@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from proxy.config.section import Reloadable, Section
 
@@ -87,12 +87,31 @@ class Storage(Section):
     """Secret key. If both keys are empty, the usual AWS chain (environment, profile, instance role) is used. For `az`
     the key of the account; if empty, Azure's chain (environment, workload identity, managed identity) is used. `gs`
     uses Google's application default credentials."""
+    role_arn: str = ""
+    """For `s3`: ARN of a role that the proxy assumes for the bucket, also one of another AWS account. The keys or the
+    chain above need the right `sts:AssumeRole` for it."""
+    role_external_id: str = ""
+    """External ID that the trust policy of `role_arn` requires, if it does."""
+    kms_key_id: str = ""
+    """For `s3`: ARN or ID of the KMS key that encrypts new objects (SSE-KMS). If empty, the bucket's own default
+    encryption applies."""
     request_timeout_ms: int = Field(default=10_000, ge=1)
     """Timeout of each attempt."""
     max_attempts: int = Field(default=4, ge=1)
     """Number of attempts after which an upload or a fetch has failed."""
     max_connections: int = Field(default=32, ge=1)
     """Maximum number of connections to the store at a time."""
+
+    @model_validator(mode="after")
+    def _of_s3(self) -> Storage:
+        for name in ("role_arn", "kms_key_id"):
+            if getattr(self, name) and urlsplit(self.url).scheme in {"file", "gs", "az"}:
+                raise ValueError(f"{name} is for s3://; remove it")
+        if self.role_external_id and not self.role_arn:
+            raise ValueError("role_external_id has no effect without role_arn; name both or none")
+        if self.kms_key_id and urlsplit(self.url).netloc.endswith("--x-s3"):
+            raise ValueError("a directory bucket takes its key from its own default encryption; remove kms_key_id")
+        return self
 
 
 class Garbage(Section):

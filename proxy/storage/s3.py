@@ -14,8 +14,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
-from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
 from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
@@ -23,7 +21,8 @@ from proxy.config import Storage
 from proxy.storage import probe
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
-from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
+from proxy.storage.s3_client import client_config, open_session, upload_parameters
+from proxy.storage.s3_errors import MISSING_KEY, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
@@ -53,6 +52,7 @@ class S3Storage:
         self._prefix = f"{url.path.strip('/')}/".lstrip("/")
         self._longest_s = settings.max_attempts * (2 * settings.request_timeout_ms / 1000 + LONGEST_BACKOFF_S)
         """Longest duration of an operation with all its attempts; connecting and answering take a timeout each."""
+        self._of_uploads = upload_parameters(settings)
         self._closing = AsyncExitStack()
         self._client: Any = None
 
@@ -86,7 +86,8 @@ class S3Storage:
             raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
         mark = uuid.uuid4().hex
         try:
-            await self._send("put_object", key, Body=io.BytesIO(data), IfNoneMatch="*", Metadata={UPLOAD_MARK: mark})
+            marked = {"IfNoneMatch": "*", "Metadata": {UPLOAD_MARK: mark}, **self._of_uploads}
+            await self._send("put_object", key, Body=io.BytesIO(data), **marked)
         except StorageError:
             raise
         except Exception as error:
@@ -194,23 +195,8 @@ class S3Storage:
 
     async def _connect(self) -> None:
         settings = self._settings
-        request_seconds = settings.request_timeout_ms / 1000
-        session = get_session()
-        if settings.access_key_id or settings.secret_access_key:
-            session.set_credentials(settings.access_key_id, settings.secret_access_key)
-        credentials = await session.get_credentials()
-        if credentials is None:
-            raise StorageError(f"storage.url {settings.url}: {NO_CREDENTIALS}")
-        config = AioConfig(
-            connect_timeout=request_seconds,
-            read_timeout=request_seconds,
-            max_pool_connections=settings.max_connections,
-            retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            signature_version="s3v4",
-            s3={"addressing_style": "path" if settings.endpoint_url else "auto"},
-        )
+        session = await open_session(settings)
+        config = client_config(settings, self._bucket)
         self._client = await self._closing.enter_async_context(
             session.create_client(
                 "s3", region_name=settings.region, endpoint_url=settings.endpoint_url or None, config=config
@@ -247,4 +233,4 @@ class S3Storage:
 def _answered(error: ClientError) -> S3Error:
     answer = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return S3Error(status, answer.get("Code", ""), answer.get("Message", ""))
+    return S3Error(status, answer.get("Code", ""), answer.get("Message", ""), error.operation_name)

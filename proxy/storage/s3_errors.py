@@ -26,13 +26,17 @@ _REFUSED_OBJECT = {"AccessDenied", "InvalidObjectState", "403"}
 
 
 class S3Error(Exception):
-    """The store's own error answer. `code` is S3's name of it, or the HTTP status if the answer has no name."""
+    """The store's own error answer. `code` is S3's name of it, or the HTTP status if the answer has no name.
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    `operation` is that of the request, which may be one for credentials (AssumeRole, CreateSession).
+    """
+
+    def __init__(self, status: int, code: str, message: str, operation: str = "") -> None:
         super().__init__(f"{status} {code} {message}".rstrip())
         self.status = status
         self.code = code or str(status)
         self.message = message
+        self.operation = operation
 
 
 def is_refusal(error: S3Error) -> bool:
@@ -81,6 +85,18 @@ def _cause(error: Exception) -> object:
 
 
 def _explain_answer(error: S3Error, settings: Storage, bucket: str, endpoint: str) -> str:
+    if error.operation == "AssumeRole":
+        return (
+            f"AWS does not give the role {settings.role_arn} ({error.code}: {error.message}); correct storage.role_arn "
+            "and storage.role_external_id, and let the role's trust policy name the proxy's own role or user"
+        )
+    if error.code.startswith("KMS.") or (error.code in DENIED and "kms:" in error.message.lower()):
+        return (
+            f"the KMS key of bucket {bucket} cannot be used ({error.message or error.code}); the key needs to be "
+            "enabled, and the proxy's role needs kms:GenerateDataKey and kms:Decrypt on it"
+        )
+    if error.code in DENIED and error.operation == "CreateSession":
+        return f"access to directory bucket {bucket} is denied; the key needs s3express:CreateSession on it"
     if error.code == "NoSuchBucket":
         return f"bucket {bucket} does not exist at {endpoint}; create it, or correct storage.url"
     if error.code in WRONG_KEY:

@@ -58,7 +58,7 @@ async def test_ranges_are_clipped(storage: ObjectStorage, key, start, end):
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (5, 4)])
 async def test_an_invalid_range_is_rejected(storage: ObjectStorage, key, start, end):
     await storage.upload(key, b"0123456789", 10)
-    with pytest.raises(StorageError, match="no range"):
+    with pytest.raises(StorageError, match="not a range"):
         await storage.fetch(key, start, end)
 
 

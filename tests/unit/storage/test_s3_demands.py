@@ -1,0 +1,193 @@
+"""What AWS demands of the S3 client: sessions of directory buckets, KMS keys, roles, regional and private endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+from pydantic import ValidationError
+
+from proxy.config import Storage
+from proxy.storage import StorageError
+from proxy.storage.s3 import S3Storage
+from tests.support.aws_double import Aws
+
+REGION = "eu-central-1"
+KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
+ROLE = "arn:aws:iam::444455556666:role/diskless-proxy-bucket"
+DIRECTORY_BUCKET = "diskless--euc1-az1--x-s3"
+Serve = Callable[[Aws], Awaitable[str]]
+
+
+@pytest.fixture(autouse=True)
+def no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    """Start the double; return its endpoint, which is that of STS too."""
+    servers: list[TestServer] = []
+
+    async def started(aws: Aws) -> str:
+        server = TestServer(aws.application())
+        servers.append(server)
+        await server.start_server()
+        endpoint = f"http://127.0.0.1:{server.port}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", endpoint)
+        return endpoint
+
+    yield started
+    for server in servers:
+        await server.close()
+
+
+def storage(endpoint: str, bucket: str = "bucket", **more: Any) -> S3Storage:
+    settings = {
+        "url": f"s3://{bucket}/wal",
+        "endpoint_url": endpoint,
+        "region": REGION,
+        "access_key_id": "AKID",
+        "secret_access_key": "secret",
+        "max_attempts": 1,
+        **more,
+    }
+    return S3Storage(Storage.model_validate(settings))
+
+
+async def used(storage: S3Storage) -> None:
+    """Do all that the proxy does with a bucket."""
+    await storage.open()
+    await storage.upload("ab/one", b"bytes", 5)
+    assert await storage.fetch("ab/one", 1, 3) == b"yt"
+    assert [found.key async for found in storage.objects("ab/")] == ["ab/one"]
+    assert [found.key async for found in storage.objects()] == ["ab/one"]
+    with pytest.raises(StorageError, match="exists already"):
+        await storage.upload("ab/one", b"other", 5)
+    await storage.delete(["ab/one"])
+    await storage.close()
+
+
+async def test_a_directory_bucket_is_used_by_a_session(serve: Serve) -> None:
+    aws = Aws(express=True)
+    await used(storage(await serve(aws), DIRECTORY_BUCKET))
+    assert aws.calls == ["CreateSession"]
+    assert aws.objects == {}
+
+
+async def test_a_session_is_renewed(serve: Serve) -> None:
+    aws = Aws(express=True, session_lifetime=timedelta(seconds=1))
+    await used(storage(await serve(aws), DIRECTORY_BUCKET))
+    assert len(aws.calls) > 1
+
+
+async def test_a_session_that_is_denied_names_its_right(serve: Serve) -> None:
+    with pytest.raises(StorageError, match=f"access to directory bucket {DIRECTORY_BUCKET} is denied.*CreateSession"):
+        await storage(await serve(Aws(express=True, keys={})), DIRECTORY_BUCKET).open()
+
+
+async def test_uploads_name_the_kms_key(serve: Serve) -> None:
+    await used(storage(await serve(Aws(kms_key=KEY)), kms_key_id=KEY))
+    with pytest.raises(StorageError, match="access to bucket bucket is denied"):
+        await storage(await serve(Aws(kms_key=KEY))).open()
+
+
+async def test_the_rights_at_kms_are_named(serve: Serve) -> None:
+    with pytest.raises(StorageError) as caught:
+        await storage(await serve(Aws(kms_denied=True))).open()
+    assert "not authorized to perform: kms:GenerateDataKey" in str(caught.value)
+    assert "needs kms:GenerateDataKey and kms:Decrypt on it" in str(caught.value)
+    assert "s3:PutObject" not in str(caught.value)
+
+
+@pytest.mark.parametrize("external_id", ["", "of-the-proxy"])
+async def test_a_role_of_another_account_is_assumed(serve: Serve, external_id: str) -> None:
+    aws = Aws(role=ROLE, external_id=external_id, keys={})
+    made = storage(await serve(aws), access_key_id="BASE", role_arn=ROLE, role_external_id=external_id)
+    await used(made)
+    assert aws.calls == ["AssumeRole"]
+
+
+async def test_a_role_is_renewed_before_it_expires(serve: Serve) -> None:
+    aws = Aws(role=ROLE, keys={}, role_lifetime=timedelta(minutes=1))
+    await used(storage(await serve(aws), access_key_id="BASE", role_arn=ROLE))
+    assert aws.calls.count("AssumeRole") > 1
+
+
+async def test_a_role_opens_a_directory_bucket(serve: Serve) -> None:
+    aws = Aws(role=ROLE, keys={}, express=True)
+    await used(storage(await serve(aws), DIRECTORY_BUCKET, access_key_id="BASE", role_arn=ROLE))
+    assert aws.calls == ["AssumeRole", "CreateSession"]
+
+
+async def test_a_role_that_is_not_given_is_named_and_not_the_bucket(serve: Serve) -> None:
+    aws = Aws(role=ROLE, external_id="of-the-proxy", keys={})
+    with pytest.raises(StorageError) as caught:
+        await storage(await serve(aws), access_key_id="BASE", role_arn=ROLE).open()
+    assert f"AWS does not give the role {ROLE} (AccessDenied" in str(caught.value)
+    assert "correct storage.role_arn and storage.role_external_id" in str(caught.value)
+
+
+async def sent_to(made: S3Storage, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Return URL and Authorization of an upload; nothing is sent."""
+    await made.open(try_out=False)
+    seen: list[Any] = []
+
+    class Seen(Exception):
+        pass
+
+    def note(request: Any, **_: Any) -> None:
+        seen.append(request)
+        raise Seen
+
+    made._client.meta.events.register("before-send.s3.PutObject", note)
+    with pytest.raises(StorageError):
+        await made.upload("ab/one", b"bytes", 5)
+    await made.close()
+    header = seen[0].headers["Authorization"]
+    return seen[0].url, header.decode() if isinstance(header, bytes) else header
+
+
+@pytest.mark.parametrize(
+    ("bucket", "settings", "url"),
+    [
+        ("bucket", {"region": "us-east-1"}, "https://bucket.s3.us-east-1.amazonaws.com/wal/ab/one"),
+        ("bucket", {"region": "eu-central-1"}, "https://bucket.s3.eu-central-1.amazonaws.com/wal/ab/one"),
+        (
+            "bucket",
+            {
+                "endpoint_url": "https://bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com",
+                "region": "us-east-1",
+            },
+            "https://bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com/bucket/wal/ab/one",
+        ),
+    ],
+    ids=["us-east-1", "another region", "interface endpoint"],
+)
+async def test_the_endpoint_is_that_of_the_region(
+    monkeypatch: pytest.MonkeyPatch, bucket: str, settings: dict[str, str], url: str
+) -> None:
+    sent, authorization = await sent_to(storage("", bucket, **settings), monkeypatch)
+    assert sent == url
+    assert f"/{settings['region']}/s3/aws4_request" in authorization
+
+
+@pytest.mark.parametrize(
+    ("settings", "finding"),
+    [
+        ({"url": "gs://bucket", "role_arn": ROLE}, "role_arn is for s3://"),
+        ({"url": "file:///w", "kms_key_id": KEY}, "kms_key_id is for s3://"),
+        ({"url": "s3://bucket", "role_external_id": "x"}, "has no effect without role_arn"),
+        ({"url": f"s3://{DIRECTORY_BUCKET}/wal", "kms_key_id": KEY}, "remove kms_key_id"),
+    ],
+)
+def test_settings_without_effect_are_rejected(settings: dict[str, str], finding: str) -> None:
+    with pytest.raises(ValidationError, match=finding):
+        Storage.model_validate(settings)
