@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
+from proxy.coordinator.view import View
 from proxy.process.clock import wall_clock_ms
 from proxy.telemetry.logs import lost_lines
 from proxy.telemetry.stats import OTHER_TOPICS
@@ -116,6 +117,13 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
     )
 
 
+def _view_metrics(view: View | None) -> Iterator[Metric]:
+    behind = "Shards, and the registry, that this proxy is bringing up to the journal's end."
+    yield gauge("views_unproved", behind, 0 if view is None else len(view.unproved))
+    helped = "Records of the journal that this proxy has applied for others, or again after the store had lost them."
+    yield counter("journal_helped_records", helped, 0 if view is None else view.helped_records)
+
+
 def state_metrics(parts: Parts) -> Iterator[Metric]:
     """Yield this process's view of the brokers, the fleet and the coordinator."""
     yield gauge("replica_topics", "Classic topics whose replicas are known.", len(parts.replicas.replicas))
@@ -124,6 +132,7 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
     yield gauge("registry_version", "Version of the registry that is loaded.", parts.topics.topics.version)
     fenced = "Shards of the coordinator that are fenced, because the store has lost some of their writes."
     yield gauge("fenced_shards", fenced, len(parts.stores.coordinator.fence.fenced))
+    yield from _view_metrics(parts.stores.coordinator.view)
     paused = "1 while this proxy does the housekeeping and may not delete objects; its log says why."
     yield gauge("housekeeping_paused", paused, float(parts.housekeeping.housekeeper.is_paused))
     yield gauge(

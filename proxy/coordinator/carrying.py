@@ -40,6 +40,8 @@ class Refused(Enum):
     """Only `touch` gets this; other calls wait."""
     JOURNAL = auto()
     """The journal took no record of the call."""
+    FULL = auto()
+    """The shard's indexes take `redis.max_index_bytes`, and the call would add to them."""
     LIVES = auto()
     """The store wants the lives that led to what is known; the guarded carrier sends them."""
 

@@ -51,6 +51,8 @@ class JournalledCarrier:
         return replies
 
     async def _write(self, shard: int, call: JournalledCall) -> CarriedReply:
+        if call.name == "commit" and self._view.is_full(shard):
+            return Refused.FULL
         try:
             appended = await self._view.append(shard, call)
         except JournalUnavailable as error:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
-from proxy.coordinator.carrying import Carrier, StoreTrust
+from proxy.coordinator.carrying import Carrier, Refused, StoreTrust
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.guarded_calls import GuardedCarrier
 from proxy.coordinator.interface import (
@@ -39,7 +39,12 @@ from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls,
 from proxy.coordinator.shard_states import ShardStates
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
 from proxy.coordinator.view import View
-from proxy.protocol.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
+from proxy.protocol.errors import (
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    REQUEST_TIMED_OUT,
+    THROTTLING_QUOTA_EXCEEDED,
+)
 
 log = structlog.get_logger()
 
@@ -170,6 +175,23 @@ class RedisCoordinator:
 
         A caller that needs more rows calls again, from the offset after the last row.
         """
+        answers = await self._find(requests)
+        if self.view is None:
+            return answers
+        beyond = [
+            place
+            for place, (request, answer) in enumerate(zip(requests, answers, strict=True))
+            if answer.error_code == OFFSET_OUT_OF_RANGE and request.offset > answer.high_watermark
+        ]
+        if beyond:
+            again = [requests[place] for place in beyond]
+            keys = [partition_key(request.topic_id, request.partition) for request in again]
+            await self.view.catch_up({shard_of(key, self._settings.shards) for key in keys})
+            for place, answer in zip(beyond, await self._find(again), strict=True):
+                answers[place] = answer
+        return answers
+
+    async def _find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
         limits = packing.pack_find_limits(MAX_ROWS_PER_FIND, MAX_ROWS_PER_FIND_CALL)
         replies = await self._calls.run("find", keys, [packing.pack_find(request) for request in requests], limits)
@@ -177,7 +199,7 @@ class RedisCoordinator:
             requests,
             replies,
             lambda reply, _: packing.unpack_log_answers(reply),
-            lambda _: LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1),
+            lambda _, __: LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1),
         )
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
@@ -215,7 +237,7 @@ class RedisCoordinator:
             list(requests),
             await self._calls.run("list_offsets", keys, packed),
             lambda reply, _: packing.unpack_offset_answers(reply),
-            lambda _: (OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1), -1),
+            lambda _, __: (OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1), -1),
         )
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
@@ -237,7 +259,7 @@ class RedisCoordinator:
                 left,
                 await self._calls.run("trim", [keys[item] for item in left], [packed[item] for item in left], limits),
                 lambda reply, _: packing.unpack_log_starts(reply),
-                lambda _: (LogStart(KAFKA_STORAGE_ERROR, -1), False),
+                lambda _, __: (LogStart(KAFKA_STORAGE_ERROR, -1), False),
             )
             answers.update({item: answer for item, (answer, _) in zip(left, found, strict=True)})
             left = [item for item, (_, more) in zip(left, found, strict=True) if more]
@@ -375,8 +397,9 @@ class RedisCoordinator:
         return await self._calls.run_everywhere(name, *arguments)
 
 
-def _refused_run(run: PartitionRun) -> RunAnswer:
-    return RunAnswer(run.topic_id, run.partition, KAFKA_STORAGE_ERROR, (), -1, -1)
+def _refused_run(run: PartitionRun, why: Refused) -> RunAnswer:
+    error_code = THROTTLING_QUOTA_EXCEEDED if why is Refused.FULL else KAFKA_STORAGE_ERROR
+    return RunAnswer(run.topic_id, run.partition, error_code, (), -1, -1)
 
 
 def _is_later(answer: OffsetAnswer, known: OffsetAnswer) -> bool:

@@ -46,7 +46,7 @@ class IndexRewriting:
                 now,
                 replies,
                 lambda reply, _: packing_rewriting.unpack_swap_answers(reply),
-                lambda _: SwapAnswer.LATE,
+                lambda _, __: SwapAnswer.LATE,
             )
             answers.update(zip(now, outcomes, strict=True))
         return [answers[place] for place in range(len(swaps))]

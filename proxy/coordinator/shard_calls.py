@@ -150,7 +150,7 @@ def merge(
     items: Sequence[Item],
     replies: list[Reply],
     unpack: Callable[[bytes, list[Item]], Iterable[Answer]],
-    refused: Callable[[Item], Answer] | None = None,
+    refused: Callable[[Item, Refused], Answer] | None = None,
     failed: Callable[[Item], Answer] | None = None,
 ) -> list[Answer]:
     """The answers of all replies, in the order of `items`; what `refused` gives for those of a shard that refused, and
@@ -159,7 +159,7 @@ def merge(
     for reply in replies:
         own = [items[item] for item in reply.items]
         if reply.refused is not None and refused is not None:
-            answers.update(zip(reply.items, map(refused, own), strict=True))
+            answers.update((item, refused(items[item], reply.refused)) for item in reply.items)
         elif reply.failure is not None and failed is not None:
             answers.update(zip(reply.items, map(failed, own), strict=True))
         else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
 from struct import Struct
@@ -88,6 +88,8 @@ class View:
         self._journal = journal
         self._known: Counter[int] = Counter()
         """Position up to which each shard is known to have applied records: it must never have less."""
+        self._index_bytes: Counter[int] = Counter()
+        """Bytes of each shard's indexes, as its last reply or announcement says."""
         self._ahead_ms: dict[int, int] = {}
         """Difference of the journal's time to `running_ms`, by shard."""
         self._applying: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -108,7 +110,9 @@ class View:
 
     def note(self, shard: int, reply: bytes) -> None:
         """Note up to which position a shard has applied records, as its reply or announcement says."""
-        self._note_applied(shard, packing_state.unpack_shard_state(reply).sequence)
+        state = packing_state.unpack_shard_state(reply)
+        self._note_applied(shard, state.sequence)
+        self._index_bytes[shard] = state.began_sequence
 
     def _note_applied(self, partition: int, position: int) -> None:
         self._known[partition] = max(self._known[partition], position)
@@ -172,6 +176,21 @@ class View:
                 if isinstance(outcome, BaseException):
                     raise outcome
         raise CoordinatorUnavailable("the store fell back behind the journal again and again")
+
+    def is_full(self, shard: int) -> bool:
+        """True if a shard's indexes take `redis.max_index_bytes`, so that no commit to it may be appended."""
+        most = self._settings.max_index_bytes
+        return 0 < most <= self._index_bytes[shard]
+
+    async def catch_up(self, shards: Collection[int]) -> None:
+        """Require that the next read of these shards finds all records that the journal has now.
+
+        A consumer may have read, through another proxy, records that this proxy's server does not have yet: while two
+        primaries live. Raises CoordinatorUnavailable.
+        """
+        for shard in shards:
+            async with self._journal_call():
+                self._note_applied(shard, await self._journal.end(shard))
 
     async def prove(self, shards: Sequence[int]) -> None:
         """Bring shards up to the journal's end, unless that was done since their server began. Raises as `read`."""

@@ -21,7 +21,7 @@ from tests.integration.coordinator.conftest import MakeCoordinator, Store
 from tests.integration.coordinator.contract import TOPIC, commit, idempotent, plain, reported
 from tests.support.memory_journal import MemoryJournal
 
-STORAGE_ERROR = 56
+STORAGE_ERROR, QUOTA_EXCEEDED = 56, 89
 SHARD = shard_of(partition_key(TOPIC, 0), 3)
 META = f"{shard_prefix(SHARD)}meta"
 
@@ -336,3 +336,43 @@ async def test_a_change_of_the_registry_that_another_proxy_applied_is_answered(m
     with pytest.raises(TopicReserved):
         await first.reserve("one", 1, {}, "a")
     assert [topic.name for topic in (await second.load()).topics] == ["one", "other"]
+
+
+async def test_a_full_shard_takes_no_commit_and_the_journal_no_record(
+    client: Redis, settings: config.Redis, journal: MemoryJournal
+) -> None:
+    bound = settings.model_copy(update={"max_index_bytes": 300})
+    coordinator = RedisCoordinator(
+        client, bound, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5, journal=journal
+    )
+    await coordinator.create_logs(TOPIC, [0])
+    run = PartitionRun(TOPIC, 0, 1, (plain(3),))
+    for error in (0, 0, QUOTA_EXCEEDED, QUOTA_EXCEEDED):
+        (answer,) = await coordinator.commit(os.urandom(16), [run])
+        assert answer.error_code == error
+    assert len(journal.records[SHARD]) == 3, "logs, and two commits"
+    await coordinator.delete_records([DeleteRequest(TOPIC, 0, -1)])
+    (answer,) = await coordinator.commit(os.urandom(16), [run])
+    assert answer.error_code == 0
+
+
+async def test_an_offset_that_another_primary_has_is_not_out_of_range(
+    proxies, journal, tmp_path, settings: config.Redis
+) -> None:
+    first, _ = proxies
+    await commit(first, plain(3))
+    assert (await found(first, 3)).error_code == 0
+    other_store = Store(tmp_path)
+    other_store.start()
+    client = await connect(settings.model_copy(update={"url": other_store.url}))
+    try:
+        second = RedisCoordinator(
+            client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5, journal=journal
+        )
+        assert reported(await commit(second, plain(2))) == [(0, 3, False)]
+        answer = await found(first, 5)
+        assert (answer.error_code, answer.high_watermark) == (0, 5)
+        assert (await found(first, 6)).error_code == 1, "nobody has it"
+    finally:
+        await client.aclose()
+        other_store.stop()
