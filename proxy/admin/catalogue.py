@@ -24,7 +24,7 @@ from proxy.connection.life import EndCause
 from proxy.protocol.apis import API_TABLE
 from proxy.replicas.choice import LeaderReason
 from proxy.storage import open_storage
-from proxy.telemetry.stats import CUT_OFF_REASONS, STORAGE_OPERATIONS
+from proxy.telemetry.stats import CUT_OFF_REASONS, NAME_REJECTIONS, STORAGE_OPERATIONS
 
 _SETTINGS = {
     "rack": "rack",
@@ -123,8 +123,10 @@ LABELS = {
     "rack": Label("the racks of live proxies", _RACK),
     "reason": Label(
         "of reads: [why a partition was read from its leader](operations.md#reads-from-the-leader); of connections: "
-        + ", ".join(f"`{one}`" for one in CUT_OFF_REASONS),
-        "|".join((*(reason.value for reason in LeaderReason), *CUT_OFF_REASONS)),
+        + ", ".join(f"`{one}`" for one in CUT_OFF_REASONS)
+        + "; of TLS server names: "
+        + ", ".join(f"`{one}`" for one in NAME_REJECTIONS),
+        "|".join((*(reason.value for reason in LeaderReason), *CUT_OFF_REASONS, *NAME_REJECTIONS)),
     ),
     "saving": _one_of("near_read", "diskless_produce", "diskless_replication", "diskless_fetch"),
     "serving_rack": Label("the racks of brokers, and the proxy's; empty where a broker has none", _RACK),

@@ -24,6 +24,7 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_brokers_without_port": max,
     "diskless_proxy_brokers_unlisted": max,
     "diskless_proxy_fenced_shards": max,
+    "diskless_proxy_views_unproved": max,
     "diskless_proxy_housekeeping_paused": max,
     "diskless_proxy_store_unfit": max,
     "diskless_proxy_stray_records": max,
