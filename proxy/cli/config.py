@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proxy.config.effective import Effective
     from proxy.config.reference import Setting
 
-app = typer.Typer(help="Settings: what they are, what they mean, where they come from.", no_args_is_help=True)
+app = typer.Typer(help="Settings: their values, their meaning, their sources.", no_args_is_help=True)
 
 _WIDTH = 100
 
@@ -31,9 +31,9 @@ def _names(incomplete: str) -> list[str]:
 @app.command()
 def show(
     config: Annotated[Path, config_option("The YAML file with the settings.")],
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not as the defaults are.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from their defaults.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")] = False,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="A settings file that says all of it.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="A settings file with all values.")] = False,
 ) -> None:
     """Show what file and environment come to, and which of them says it. Secrets are not shown."""
     from proxy.config.effective import as_yaml as written_yaml

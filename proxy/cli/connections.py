@@ -22,10 +22,14 @@ def connections(
     config: AdminConfig = None,
     contains: Annotated[
         str,
-        typer.Option(help="Only those with this in address, client ID, software, rack, principal or listener."),
+        typer.Option(
+            help="Only connections with this text in address, client ID, software, rack, principal or listener."
+        ),
     ] = "",
-    crossing: Annotated[bool, typer.Option("--crossing", help="Only those whose records have crossed racks.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="Rows at most.")] = 100,
+    crossing: Annotated[
+        bool, typer.Option("--crossing", help="Only connections whose records have crossed racks.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="Maximum number of rows.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List the clients that are connected to a proxy, those whose records cross racks first.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proxy.guard.unfence import Accepted
     from proxy.guard.verdict import Verdict
 
-app = typer.Typer(help="The coordinator's store: has it lost anything, and going on if so.", no_args_is_help=True)
+app = typer.Typer(help="The coordinator's store: find losses, and accept them.", no_args_is_help=True)
 
 DEFAULT_GAP = 1_000_000
 
@@ -40,12 +40,15 @@ def check(config: ConfigFile, as_json: AsJson = False) -> None:
 @app.command("unfence")
 def unfence(
     config: ConfigFile,
-    shard: Annotated[int | None, typer.Option("--shard", min=0, help="One shard that `check` calls fenced.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are fenced, and the registry.")] = False,
+    shard: Annotated[
+        int | None, typer.Option("--shard", min=0, help="One shard that `check` reports as fenced.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All fenced shards, and the registry.")] = False,
     gap: Annotated[
-        int, typer.Option("--gap", min=0, max=1 << 40, help="Offsets to skip in each log beyond what is known as lost.")
+        int,
+        typer.Option("--gap", min=0, max=1 << 40, help="Offsets to skip in each log in addition to the known loss."),
     ] = DEFAULT_GAP,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without a question.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accept that records are lost, and let shards go on. No offset that is known to have been given is given again.

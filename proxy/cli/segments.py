@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proxy.inspection.dump import Source
     from proxy.inspection.segments import Extent, SegmentFigures
 
-app = typer.Typer(help="WAL segments: whose bytes they hold, and their batches and records.", no_args_is_help=True)
+app = typer.Typer(help="WAL segments: the topics of their bytes, their batches and records.", no_args_is_help=True)
 
 _NAME = re.compile("(?:[0-9a-f]{2}/)?([0-9a-f]{32})")
 """A segment's UUID, or its whole key."""
@@ -40,7 +40,7 @@ def describe_segments(
     segment: Annotated[
         str | None, typer.Argument(help="The object's key, or its UUID, with or without dashes.")
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="All segments that hold live bytes of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="All segments with live bytes of this topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show whose live bytes lie in an object, at which offsets; its total, used and dead bytes.
@@ -68,9 +68,9 @@ def dump_segment(
     config: Annotated[
         Path | None, typer.Option("--config", help="A settings file, for the storage's endpoint and credentials.")
     ] = None,
-    records: Annotated[bool, typer.Option("--records", help="Every record, too: key, payload, headers.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Also every record: key, payload, headers.")] = False,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Ask the coordinator whose the batches are, and their offsets.")
+        bool, typer.Option("--offsets", help="Get topics and offsets of the batches from the coordinator.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each batch.")] = False,
 ) -> None:
@@ -101,7 +101,9 @@ async def _described(config: Path, segment: str | None, topic: str | None) -> li
         assert segment is not None
         name = _segment_name(segment)
         if name is None:
-            raise InspectionError(f"{segment} is no segment's name: a UUID, or the object's key such as ab/ab12…")
+            raise InspectionError(
+                f"{segment} is not a segment's name; name a UUID, or the object's key such as ab/ab12…"
+            )
         with progress("reading the index", "rows") as count:
             figures = await segment_figures(stores, name, count)
         if figures.size_bytes is None and not figures.used_bytes:
@@ -213,7 +215,7 @@ async def _found(segment: str, config: Path | None, offsets: bool) -> AsyncItera
     if offsets and settings is not None:
         name = name or _segment_name(path.name)
         if name is None:
-            raise InspectionError(f"{segment} does not end in a segment's name, so the coordinator can't know it")
+            raise InspectionError(f"{segment} does not end in a segment's name, so the coordinator can't identify it")
         async with open_stores(settings) as stores:
             with progress("reading the index", "rows") as count:
                 extents: tuple[Extent, ...] | None = (await segment_figures(stores, name, count)).extents
@@ -232,8 +234,8 @@ async def _found(segment: str, config: Path | None, offsets: bool) -> AsyncItera
             key = segment_key(name)
             yield _Found(f"{storage_url}/{key}", StoredSegment(store, key), extents)
     elif name is not None:
-        raise InspectionError(f"there is no file {segment}; a segment in object storage is found with --config")
+        raise InspectionError(f"there is no file {segment}; for a segment in object storage, use --config")
     else:
         raise InspectionError(
-            f"there is no file {segment}, and it is no file:// or s3:// URL and no segment's UUID or key"
+            f"there is no file {segment}, and it is neither a file:// or s3:// URL nor a segment's UUID or key"
         )

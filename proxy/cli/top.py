@@ -21,10 +21,10 @@ _ROWS = 5
 def top(
     admin: AdminUrl = None,
     config: AdminConfig = None,
-    interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds from one look to the next.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, and end; so it is without a terminal.")] = False,
+    interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two updates.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end. The default without a terminal.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document a line for each look, to standard output.")
+        bool, typer.Option("--json", help="One JSON document per line for each update, to standard output.")
     ] = False,
 ) -> None:
     """Watch a proxy: throughput, latencies, what flows between racks and its cost, who crosses, errors.

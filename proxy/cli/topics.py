@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 NAMED_DISKLESS = "live, with a diskless name"
 """State of a classic topic whose name `default_diskless_topics` matches."""
 
-app = typer.Typer(help="Topics: which are diskless, their offsets and sizes.", no_args_is_help=True)
+app = typer.Typer(help="Topics: diskless or classic, offsets and sizes.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_topics(
     config: ConfigFile,
     diskless: Annotated[
-        bool, typer.Option("--diskless", help="Diskless topics only; no broker is asked then.")
+        bool, typer.Option("--diskless", help="Only diskless topics, without a request to the brokers.")
     ] = False,
     under_replicated: Annotated[
         bool,
         typer.Option(
             "--under-replicated",
-            help="Partitions short of replicas: those that a proxy is to give more, and those out of sync.",
+            help="Partitions short of replicas: those that get more from a proxy, and those out of sync.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -114,7 +114,7 @@ async def _short_of_replicas(config: Path, diskless_only: bool) -> list[dict[str
 def create(
     name: Annotated[str, typer.Argument(help="The topic's name.", show_default=False)],
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of partitions; the brokers' num.partitions where not given.")
+        int | None, typer.Option(min=1, help="Number of partitions; by default the brokers' num.partitions.")
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -126,7 +126,7 @@ def create(
         ),
     ] = None,
     ca_file: Annotated[
-        str, typer.Option(help="CAs of the proxy's certificate, where it is not one of those of brokers.tls.")
+        str, typer.Option(help="CAs of the proxy's certificate, if they are not those of brokers.tls.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -164,9 +164,9 @@ def _pair(text: str) -> tuple[str, str]:
 @app.command("describe")
 def describe_topics(
     config: ConfigFile,
-    topics: Annotated[list[str] | None, typer.Argument(help="Names; all diskless topics where none is given.")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(help="Names; by default all diskless topics.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Offsets and live bytes only: neither the index is read nor storage listed.")
+        bool, typer.Option("--quick", help="Only offsets and live bytes, without reading the index or listing storage.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

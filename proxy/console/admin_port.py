@@ -68,7 +68,7 @@ def admin_url(admin: str | None, config: Path | None) -> str:
     if "://" not in url:
         url = f"http://{url}"
     if not re.fullmatch(r"https?://[^/?#\s]+", url):
-        raise AdminPortError(f"--admin {admin} is no address such as {DEFAULT_URL}; leave paths out")
+        raise AdminPortError(f"--admin {admin} is not an address such as {DEFAULT_URL}; leave out paths")
     return url
 
 

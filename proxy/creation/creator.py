@@ -320,7 +320,7 @@ class _Creating:
             return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
             self._of.reservations.leave(name)
-            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
+            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none; it is settled later")
             return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         return result
 
@@ -333,7 +333,7 @@ class _Creating:
             opened, reason = False, str(error)
         if not opened:
             self._of.reservations.leave(name)
-            log.error("diskless_topic_half_made", topic=name, reason=reason, remedy="none: it is settled later")
+            log.error("diskless_topic_half_made", topic=name, reason=reason, remedy="none; it is settled later")
 
     async def _take_back(self, name: str, topic_id: Any) -> None:
         """Delete the shadow that was just made: the reservation ended meanwhile, as this proxy was out of the fleet.

@@ -92,7 +92,7 @@ class Reservations:
             await self._topics.load()
         except CoordinatorUnavailable as error:
             self.leave(name, never_made=True)
-            log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
+            log.warning("reservation_left", topic=name, reason=str(error), remedy="none; it is settled later")
 
     async def forget(self, topic: DisklessTopic) -> None:
         """End a topic whose shadow is gone: no batch is accepted any more, its logs go, then its entry.

@@ -1,4 +1,4 @@
-"""Which journal a deployment has: noted in object storage.
+"""The identity of a deployment's journal, kept in object storage.
 
 The journal is a topic; its ID is its identity. Each shard of a view holds that identity too, but a store that was
 emptied does not. The note is written once, before the first record.

@@ -111,13 +111,13 @@ class StoreWatch:
                     await self.keep_known()
             except (StorageError, StoreUnfit, TimeoutError) as error:
                 reason = str(error) or f"object storage did not answer within {_LONGEST_KEEP_S:g} s"
-                log.warning("state_not_kept", reason=reason, remedy="none: it is tried again")
+                log.warning("state_not_kept", reason=reason, remedy="none; it is retried")
             except Exception as error:
                 # One odd answer must not end the watch: the store would not be looked at any more either.
                 log.exception(
                     "keeping_broken",
                     reason=f"{type(error).__name__}: {error}",
-                    remedy="it is tried again; report it with this trace",
+                    remedy="report it with this trace; it is retried",
                 )
 
     async def look(self) -> None:

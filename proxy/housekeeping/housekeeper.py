@@ -115,7 +115,7 @@ class Housekeeper:
                     log.warning("housekeeping_lease_lost", work=name, reason=str(lost), remedy="none")
                 except (CoordinatorUnavailable, StorageError, BrokerUnreachable, ProtocolError) as error:
                     if name not in failing:
-                        log.warning("housekeeping_failed", work=name, reason=str(error), remedy="it is tried again")
+                        log.warning("housekeeping_failed", work=name, reason=str(error), remedy="none; it is retried")
                     failing[name] = type(error)
                 except Exception as error:
                     # One piece of work, and one odd answer, must not end all the others: on every proxy in turn.
@@ -124,7 +124,7 @@ class Housekeeper:
                             "housekeeping_broken",
                             work=name,
                             reason=f"{type(error).__name__}: {error}",
-                            remedy="it is tried again, and all else goes on; report it with this trace",
+                            remedy="report it with this trace; it is retried, and other work continues",
                         )
                     failing[name] = type(error)
                 done_s[name] = loop.time()

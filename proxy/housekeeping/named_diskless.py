@@ -6,7 +6,7 @@ may hold records. So it is reported.
 
 Behaviour: topics with compaction are left out, as the proxies create them classic under such names, too. If the
 proxy's principal may not read a topic's configs, the topic is reported all the same. The same holds for a topic that
-was created with `diskless.enable=false` through a proxy: nothing on the brokers tells it from the others.
+was created with `diskless.enable=false` through a proxy: nothing on the brokers distinguishes it from the others.
 """
 
 from __future__ import annotations

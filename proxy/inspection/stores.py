@@ -48,8 +48,8 @@ class Stores:
         for name in names:
             if name not in by_name:
                 raise InspectionError(
-                    f"{name} is no diskless topic; `diskless-proxy topics list` names those there are, it may be a "
-                    "classic one (or is redis.url not the fleet's?)"
+                    f"{name} is not a diskless topic; see `diskless-proxy topics list`: it may be classic, or "
+                    f"redis.url may not be the fleet's"
                 )
         return [by_name[name] for name in dict.fromkeys(names)] or list(self.topics)
 

@@ -90,7 +90,7 @@ async def accept_replicas(settings: Settings, names: Sequence[str]) -> None:
         wishes = [wish for wish in await pending.all() if wish.name in names]
         for name in set(names) - {wish.name for wish in wishes}:
             raise InspectionError(
-                f"no more replicas are waited for of {name}; `topics list --under-replicated` names those topics"
+                f"{name} does not wait for replicas; `topics list --under-replicated` lists the topics that do"
             )
         await pending.forget(wishes)
 

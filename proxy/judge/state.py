@@ -103,7 +103,7 @@ class State:
         self.places: dict[tuple[str, int], PartitionState] = {}
         self.producers: dict[int, Records] = {}
         self.patience: dict[int, Patience] = {}
-        """By producer."""
+        """Patience with each producer."""
         self.outstanding: dict[int, int] = {}
         """Records and transactions without an answer, by producer."""
         self.readers: dict[int, Reader] = {}

@@ -85,7 +85,7 @@ class RollupWriter:
                 await self.write()
             except Exception as error:  # an account that fails is no reason to send clients elsewhere
                 if broken is not type(error):
-                    log.exception("rollups_broken", remedy="it is tried again; report it with this trace")
+                    log.exception("rollups_broken", remedy="report it with this trace; it is retried")
                 broken = type(error)
 
     async def finish(self) -> None:

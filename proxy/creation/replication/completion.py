@@ -342,7 +342,7 @@ class Completion:
                     partition=partition[1],
                     replicas=chosen[partition],
                     reason=message,
-                    remedy="it is tried again",
+                    remedy="none; it is retried",
                 )
         self._refused = {partition: error_code for partition, (error_code, _) in refused.items()}
         for name in dict.fromkeys(name for name, _ in chosen.keys() - refused.keys()):

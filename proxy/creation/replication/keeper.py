@@ -64,14 +64,14 @@ class ReplicationKeeper:
                     log.warning(
                         "topics_stay_under_replicated",
                         reason=str(error),
-                        remedy="allow the proxy's principal Alter and Describe on the cluster; it is tried again"
+                        remedy="allow the proxy's principal Alter and Describe on the cluster; it is retried"
                         if error.rights
-                        else "it is tried again",
+                        else "none; it is retried",
                     )
                 failing = str(error)
             except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
                 if failing != type(error).__name__:
-                    log.warning("topics_stay_under_replicated", reason=str(error), remedy="it is tried again")
+                    log.warning("topics_stay_under_replicated", reason=str(error), remedy="none; it is retried")
                 failing = type(error).__name__
             except Exception as error:
                 # One odd answer must not end this for good, on every proxy in turn.
@@ -79,7 +79,7 @@ class ReplicationKeeper:
                     log.exception(
                         "replication_keeper_broken",
                         reason=f"{type(error).__name__}: {error}",
-                        remedy="it is tried again, and all else goes on; report it with this trace",
+                        remedy="report it with this trace; it is retried, and other work continues",
                     )
                 failing = type(error).__name__
             rest_s = (loop.time() - began_s) * (1 / _SHARE - 1)

@@ -50,7 +50,7 @@ class Unmade:
             try:
                 await self._forget()
             except CoordinatorUnavailable as error:
-                log.warning("under_replicated_topics_left", reason=str(error), remedy="it is tried again")
+                log.warning("under_replicated_topics_left", reason=str(error), remedy="none; it is retried")
                 self._work.set()
                 await asyncio.sleep(_AGAIN_S)
 

@@ -196,11 +196,11 @@ def check_preamble(data: bytes | bytearray | memoryview) -> int:
     Raises SegmentError if the version is unknown.
     """
     if not data:
-        raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
+        raise SegmentError("the object is empty: its upload was cut off, or it is not a WAL segment")
     if data[0] not in (FORMAT_VERSION, MERGED_FORMAT_VERSION):
         raise SegmentError(
-            f"format version {data[0]} is not known, only {FORMAT_VERSION} and {MERGED_FORMAT_VERSION}: the object is "
-            "no WAL segment, or a newer release wrote it"
+            f"unknown format version {data[0]} (known are {FORMAT_VERSION} and {MERGED_FORMAT_VERSION}): the "
+            f"object is not a WAL segment, or a newer release wrote it"
         )
     return data[0]
 

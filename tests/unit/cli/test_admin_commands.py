@@ -106,7 +106,7 @@ def test_an_error_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     for document in ({}, {"total": 1, "connections": [{"client": "x"}]}, {"total": 1, "connections": 7}):
         with admin_port({"/api/connections": document}) as (url, _):
             assert "as new as this command" in line_of("connections", "--admin", url)
-    assert "leave paths out" in line_of("top", "--admin", "http://127.0.0.1:1/api")
+    assert "leave out paths" in line_of("top", "--admin", "http://127.0.0.1:1/api")
     assert "give only one" in line_of("top", "--admin", "x", "--config", "y")
     assert "can't read" in line_of("top", "--config", str(tmp_path / "nothing.yaml"))
 

@@ -126,7 +126,7 @@ def test_a_cut_at_any_place_is_one_line(segment: Path, kept: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "error"), [(b"", "is empty"), (b"\x07abc", "format version 7 is not known"), (None, "no file")]
+    ("content", "error"), [(b"", "is empty"), (b"\x07abc", "unknown format version 7"), (None, "no file")]
 )
 def test_a_file_that_is_not_a_segment_is_reported_in_one_line(
     tmp_path: Path, content: bytes | None, error: str

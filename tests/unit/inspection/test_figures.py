@@ -135,5 +135,5 @@ async def test_the_size_of_an_object_is_felt_for(stores: Stores, size: int) -> N
 async def test_a_name_that_is_not_diskless_is_rejected(stores: Stores) -> None:
     assert stores.named([]) == [ONE, OTHER, RESERVED]
     assert stores.named(["other", "one", "other"]) == [OTHER, ONE]
-    with pytest.raises(InspectionError, match="classic is no diskless topic"):
+    with pytest.raises(InspectionError, match="classic is not a diskless topic"):
         stores.named(["classic"])
