@@ -56,7 +56,7 @@ async def first_rows(coordinator: Coordinator, topic_id: bytes, partition: int, 
         elif answer.error_code == KAFKA_STORAGE_ERROR:
             raise ShardFenced(f"the shard of partition {partition} is fenced; see `diskless-proxy coordinator check`")
         elif answer.error_code != NONE:
-            raise LogGone(f"the log of partition {partition} does not live any more")
+            raise LogGone(f"the log of partition {partition} does not exist any more")
         else:
             return answer
 

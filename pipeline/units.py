@@ -13,7 +13,7 @@ def duration_ms(text: str) -> int:
     """Milliseconds of `90s`, `15m`, `1h`, `7d` or `500ms`. Raises ValueError with the remedy."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text.strip())
     if not found:
-        raise ValueError(f"{text!r} is no span of time; write it as 90s, 15m, 1h or 7d")
+        raise ValueError(f"{text!r} is not a span of time; write it as 90s, 15m, 1h or 7d")
     return int(found[1]) * _MILLISECONDS[found[2]]
 
 
@@ -21,7 +21,7 @@ def byte_count(text: str) -> int:
     """Bytes of `65536`, `64KiB`, `64MiB` or `1GiB`. Raises ValueError with the remedy."""
     found = re.fullmatch(r"(\d+)\s*([KMGT]iB|B|)", text.strip())
     if not found:
-        raise ValueError(f"{text!r} is no size; write it as 65536, 64KiB, 64MiB or 1GiB")
+        raise ValueError(f"{text!r} is not a size; write it as 65536, 64KiB, 64MiB or 1GiB")
     return int(found[1]) * _BYTES[found[2]]
 
 

@@ -108,7 +108,7 @@ async def read_rows(storage: ObjectStorage, rows: Sequence[PlacedRow]) -> ReadAn
 
 
 def _missing(placed: PlacedRow, error: RowUnreadable) -> Bad:
-    remedy = "bring it back from a version or copy of the bucket: docs/pipeline/audit.md"
+    remedy = "restore it from a version or copy of the bucket: docs/pipeline/audit.md"
     text = f"{error.of_row(placed.row).text}; {remedy}"
     return Bad(placed, DEFECTS[error.kind], text)
 

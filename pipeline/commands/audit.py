@@ -16,15 +16,15 @@ def audit(
     config: ConfigFile,
     topic: Topics = None,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Read no records: only the index, what is counted, and sizes of objects.")
+        bool, typer.Option("--no-data", help="Read no records, only the index, the counts, and the sizes of objects.")
     ] = False,
     orphan_age: Annotated[
         str | None,
         typer.Option(
             "--orphan-age",
             metavar="SPAN",
-            help="Objects that nothing names are orphans when they are older, such as 6h; by default when the "
-            "collection of garbage should have deleted them.",
+            help="Age, such as 6h, after which an unused object counts as an orphan; by default the age at "
+            "which garbage collection should have deleted it.",
         ),
     ] = None,
     repair_used_bytes: Annotated[
@@ -47,7 +47,7 @@ def audit(
 
     if repair_used_bytes and topic:
         raise typer.BadParameter(
-            "--repair-used-bytes needs all topics, as objects hold those of many; leave --topic away"
+            "--repair-used-bytes needs all topics, because objects have bytes of many topics; leave out --topic"
         )
     try:
         orphan_age_ms = duration_ms(orphan_age) if orphan_age is not None else None

@@ -30,18 +30,20 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[Path, config_option("A proxy's settings file.")]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A diskless topic; may be repeated. All of them where none is named."),
+    typer.Option("--topic", help="A diskless topic; may be repeated. By default all of them."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Master = Annotated[
-    str | None, typer.Option("--master", help="Spark's master; local[*] where none is named, by spark-submit its own.")
+    str | None, typer.Option("--master", help="Spark's master; by default local[*], and under spark-submit its own.")
 ]
 SparkConf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, such as spark.driver.memory=4g; repeatable."),
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="A setting of Spark, such as spark.driver.memory=4g; may be repeated."
+    ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="All that Spark and Java write, and stack traces.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all output of Spark and Java, and stack traces.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _spark_conf(texts: list[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.startswith("spark."):
-            raise typer.BadParameter(f"{text!r} is no setting of Spark; write --conf spark.driver.memory=4g")
+            raise typer.BadParameter(f"{text!r} is not a setting of Spark; write --conf spark.driver.memory=4g")
         conf[key] = value
     return conf
 

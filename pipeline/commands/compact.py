@@ -25,10 +25,10 @@ def compact(
     config: ConfigFile,
     topic: Topics = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where little is new: min.cleanable.dirty.ratio does not count.")
+        bool, typer.Option("--force", help="Compact even if little is new: ignore min.cleanable.dirty.ratio.")
     ] = False,
     task_bytes: Annotated[
-        int, typer.Option(parser=byte_count, metavar="SIZE", help="That one task reads, and has in memory.")
+        int, typer.Option(parser=byte_count, metavar="SIZE", help="Bytes that one task reads, and keeps in memory.")
     ] = "128MiB",  # type: ignore[assignment]
     as_json: AsJson = False,
     dry_run: DryRun = False,

@@ -34,19 +34,20 @@ def merge(
     topic: Topics = None,
     target_bytes: Annotated[
         int,
-        typer.Option(parser=byte_count, metavar="SIZE", help="The least size of an object, where there is that much."),
+        typer.Option(parser=byte_count, metavar="SIZE", help="Minimum size of an object, if there is enough to merge."),
     ] = "64MiB",  # type: ignore[assignment]
     task_bytes: Annotated[
-        int, typer.Option(parser=byte_count, metavar="SIZE", help="Of one task's objects, which it has in memory.")
+        int,
+        typer.Option(parser=byte_count, metavar="SIZE", help="Bytes of one task's objects, which it keeps in memory."),
     ] = "256MiB",  # type: ignore[assignment]
     min_age: Annotated[
-        int, typer.Option(parser=_duration_ms, metavar="SPAN", help="Younger records are left alone.")
+        int, typer.Option(parser=_duration_ms, metavar="SPAN", help="Age below which records are not merged.")
     ] = "60s",  # type: ignore[assignment]
     max_age: Annotated[
         int | None,
-        typer.Option(parser=_duration_ms, metavar="SPAN", help="Rewrite older objects that hold deleted bytes."),
+        typer.Option(parser=_duration_ms, metavar="SPAN", help="Rewrite older objects with deleted bytes."),
     ] = None,
-    min_inputs: Annotated[int, typer.Option(min=2, help="Objects that a new one must replace.")] = 4,
+    min_inputs: Annotated[int, typer.Option(min=2, help="Minimum number of objects that a new one replaces.")] = 4,
     as_json: AsJson = False,
     dry_run: DryRun = False,
     master: Master = None,

@@ -24,12 +24,10 @@ Run = Callable[[list[str]], int]
 
 def schedule(
     config: ConfigFile,
-    jobs: Annotated[
-        list[str], typer.Argument(help="Jobs in their turn; one with options in quotes: 'merge --dry-run'.")
-    ],
+    jobs: Annotated[list[str], typer.Argument(help="Jobs, in this order; with options in quotes: 'merge --dry-run'.")],
     every: Annotated[
         str | None,
-        typer.Option("--every", help="Time from one beginning to the next: 15m, 1h. Once if not given."),
+        typer.Option("--every", help="Time from one start to the next: 15m, 1h. By default the jobs run once."),
     ] = None,
     topic: Topics = None,
     master: Master = None,
@@ -49,7 +47,7 @@ def schedule(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if every is not None and not seconds:
-        raise typer.BadParameter("--every needs a time between two beginnings, such as 15m or 1h")
+        raise typer.BadParameter("--every needs the time between two starts, such as 15m or 1h")
     shared = ["--config", str(config)]
     shared += [word for name in topic or () for word in ("--topic", name)]
     shared += ["--master", master] if master else []
@@ -68,7 +66,7 @@ def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
     parsers: Any = typer.main.get_command(app)
     for command in commands:
         if not command or command[0] not in JOBS:
-            raise typer.BadParameter(f"{shlex.join(command)!r} is no job; those there are: {', '.join(JOBS)}")
+            raise typer.BadParameter(f"{shlex.join(command)!r} is not a job; the jobs are {', '.join(JOBS)}")
         parsers.commands[command[0]].make_context(command[0], [*shared, *command[1:]])
 
 

@@ -14,34 +14,46 @@ from pipeline.commands.common import AsJson, ConfigFile, Master, Shared, SparkCo
 if TYPE_CHECKING:
     from pipeline.job import JobContext, JobReport
 
-Price = Annotated[float | None, typer.Option(min=0, help="In place of the setting of this name under prices.")]
+Price = Annotated[
+    float | None, typer.Option(min=0, help="Price to use instead of the setting of this name under prices.")
+]
 
 
 def traffic(
     config: ConfigFile,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="A topic of either kind; may be repeated. Without requests to storage then."),
+        typer.Option(
+            "--topic", help="A diskless or classic topic; may be repeated. The report then has no requests to storage."
+        ),
     ] = None,
     begin: Annotated[
         str | None,
         typer.Option("--from", help="2026-11-15, 2026-11-15T10:00 (UTC), or how long ago: 36h. 7 days before --to."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="As --from; now, if not said.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="The same formats as --from; by default now.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="A directory for traffic.csv, .parquet, .svg and costs.csv.")
+        Path | None, typer.Option("--output", help="A directory to write traffic.csv, .parquet, .svg and costs.csv to.")
     ] = None,
     cross_rack_usd_per_gb: Price = None,
     put_usd_per_thousand: Price = None,
     get_usd_per_thousand: Price = None,
     racks: Annotated[
-        int | None, typer.Option(min=1, help="Racks of the model without proxies; those that are seen, if not said.")
+        int | None, typer.Option(min=1, help="Racks of the model without proxies; by default the racks in the traffic.")
     ] = None,
     replication_factor: Annotated[
-        int, typer.Option(min=1, max=100, help="Of diskless topics, had they been classic; 1 leaves replication out.")
+        int,
+        typer.Option(
+            min=1,
+            max=100,
+            help="Replication factor of diskless topics if they were classic; with 1 there is no replication.",
+        ),
     ] = 3,
     follower_fetching: Annotated[
-        bool, typer.Option("--follower-fetching", help="Without proxies consumers would read in their rack (KIP-392).")
+        bool,
+        typer.Option(
+            "--follower-fetching", help="Assume that, without proxies, consumers would read in their rack (KIP-392)."
+        ),
     ] = False,
     as_json: AsJson = False,
     master: Master = None,
@@ -62,7 +74,7 @@ def traffic(
     given = {name: price for name, price in named.items() if price is not None}
     for name, price in given.items():
         if not isfinite(price):
-            raise typer.BadParameter(f"{price} is no price; say how many US dollars", param_hint=name)
+            raise typer.BadParameter(f"{price} is not a price; write a number of US dollars", param_hint=name)
     try:
         span = span_of(begin, end, time.time_ns() // 1_000_000)
     except ValueError as error:

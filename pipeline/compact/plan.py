@@ -171,7 +171,7 @@ async def _plan_log(
     (compacted,) = await coordinator.rows.compacted([log])
     (described,) = await coordinator.describe(topic.topic_id, [partition])
     if described is None:
-        raise LogGone(f"the log of {topic.name}-{partition} does not live any more")
+        raise LogGone(f"the log of {topic.name}-{partition} does not exist any more")
     first_dirty = first_dirty_offset(compacted, described.log_start_offset, described.high_watermark)
     cleanable = Cleanable(configs, first_dirty=first_dirty, now_ms=now_ms)
     cutter = Cutter(len(plan.logs), chunk_bytes)

@@ -34,7 +34,7 @@ def configs_of(configs: Mapping[str, str]) -> CompactionConfigs:
     default = CompactionConfigs()
     ratio = java_double(configs.get("min.cleanable.dirty.ratio", str(default.min_dirty_ratio)))
     if math.isnan(ratio):
-        raise ValueError(f"min.cleanable.dirty.ratio={configs['min.cleanable.dirty.ratio']} is no number")
+        raise ValueError(f"min.cleanable.dirty.ratio={configs['min.cleanable.dirty.ratio']} is not a number")
     return CompactionConfigs(
         int(configs.get("delete.retention.ms", default.delete_retention_ms)),
         max(int(configs.get("min.compaction.lag.ms", default.min_lag_ms)), 0),

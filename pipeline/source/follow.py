@@ -138,7 +138,7 @@ def _explain(part: _Part, answer: LogAnswer, fail: bool) -> None:
 def lose(text: str, fail: bool) -> None:
     """Raise DataLoss because records are gone, or log a warning if the query accepts losses."""
     if fail:
-        raise DataLoss(f"{text}; set the option failOnDataLoss to false to go on with what is there")
+        raise DataLoss(f"{text}; set the option failOnDataLoss to false to continue with the existing records")
     log.warning("data_lost", text=text)
 
 

@@ -39,8 +39,8 @@ def choose(topics: Iterable[DisklessTopic], selection: Selection, *, missing_ok:
             if missing_ok:
                 continue
             raise SourceError(
-                f"{name} is no diskless topic; `diskless-proxy topics list` names those there are, and a classic one "
-                'is read with format("kafka")'
+                f"{name} is not a diskless topic; see `diskless-proxy topics list`, and read classic topics "
+                'with format("kafka")'
             )
         partitions = tuple(named.get(name) or range(topic.partitions))
         beyond = [partition for partition in partitions if partition >= topic.partitions]

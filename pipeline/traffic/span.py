@@ -58,7 +58,9 @@ def _when_ms(text: str, now_ms: int) -> int:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"{text!r} is no time; write 2026-11-15, 2026-11-15T10:00 (UTC), or 36h or 7d ago") from None
+        raise ValueError(
+            f"{text!r} is not a time; write 2026-11-15, 2026-11-15T10:00 (UTC), or 36h or 7d ago"
+        ) from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -49,7 +49,7 @@ def decode(data: bytes | bytearray) -> pa.Table:
         with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as file:
             found = (file.metadata.metadata or {}).get(FORMAT_KEY.encode())
             if found is None:
-                raise BadRollup("it is Parquet, but no rollup of a proxy")
+                raise BadRollup("it is Parquet, but not a rollup of a proxy")
             if found != FORMAT.encode():
                 raise BadRollup(f"it has format {found.decode(errors='replace')!r}, which this release does not know")
             table = file.read(columns=list(COLUMNS)).cast(_schema())

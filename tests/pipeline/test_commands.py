@@ -73,7 +73,7 @@ def test_hundreds_of_lines_of_java_become_one(light_config: Path, capfd: pytest.
     [
         (["audit", "--config", "missing.yaml"], "can't read missing.yaml", 1),
         (["run", "--config", "missing.yaml", "audit"], "can't read missing.yaml", 1),
-        (["audit", "--config", "missing.yaml", "--conf", "memory=4g"], "no setting of Spark", 2),
+        (["audit", "--config", "missing.yaml", "--conf", "memory=4g"], "not a setting of Spark", 2),
         (
             ["audit", "--config", "missing.yaml", "--orphan-age", "old"],
             "Invalid value for '--orphan-age': 'old' is no",
@@ -84,8 +84,8 @@ def test_hundreds_of_lines_of_java_become_one(light_config: Path, capfd: pytest.
             "Invalid value for '--from': 'tomorrow' is no",
             2,
         ),
-        (["run", "--config", "missing.yaml", "dance"], "no job; those there are", 2),
-        (["run", "--config", "missing.yaml", "--every", "often", "audit"], "no span of time", 2),
+        (["run", "--config", "missing.yaml", "dance"], "not a job; the jobs are", 2),
+        (["run", "--config", "missing.yaml", "--every", "often", "audit"], "not a span of time", 2),
         (["run", "--config", "missing.yaml", "audit 'one"], "No closing quotation", 2),
     ],
 )

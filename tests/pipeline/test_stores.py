@@ -88,7 +88,9 @@ class TestBeforeSparkStarts:
     def test_a_missing_topic(self, job: str, light_config: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert run_command([job, "--config", str(light_config), "--topic", "nope"]) == 1
         (line,) = own_lines(capfd.readouterr().err)
-        assert line.startswith("error: nope is no diskless topic; `diskless-proxy topics list` names those there are, ")
+        assert line.startswith(
+            "error: nope is not a diskless topic; see `diskless-proxy topics list`: it may be classic, "
+        )
 
     @pytest.mark.parametrize("job", ["merge", "compact", "audit", "traffic"])
     def test_a_missing_directory(

@@ -21,7 +21,7 @@ WORDS = re.compile(r"\b(?:tells?|told|telling|anew|for ever|seldom|whoever|mends
 """Words with a plainer one."""
 LEFT = {
     "proxy/connection": 5,
-    "proxy/coordinator": 14,
+    "proxy/coordinator": 13,
     "proxy/handlers": 15,
     "proxy/producing": 1,
 }

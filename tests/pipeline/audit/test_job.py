@@ -55,7 +55,7 @@ def test_use_cannot_be_corrected_for_one_topic(light_config: Path) -> None:
 def test_an_unknown_topic(spark: SparkSession, light_config: Path) -> None:
     answer = CliRunner().invoke(app, ["audit", "--config", str(light_config), "--topic", "nowhere"])
     assert answer.exit_code != 0
-    assert "nowhere is no diskless topic" in answer.stderr
+    assert "nowhere is not a diskless topic" in answer.stderr
 
 
 def test_an_empty_store(spark: SparkSession, light_config: Path) -> None:

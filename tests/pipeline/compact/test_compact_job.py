@@ -270,7 +270,7 @@ async def test_a_topic_with_an_unknown_config_stops_no_other_topic(
     report = await compact(light_settings, spark)
 
     assert [(finding.kind, finding.where) for finding in report.findings] == [("invalid_config", "broken")]
-    assert "min.cleanable.dirty.ratio=half is no number" in report.findings[0].text
+    assert "min.cleanable.dirty.ratio=half is not a number" in report.findings[0].text
     assert report.figures["logs_compacted"] == 1
 
 

@@ -102,7 +102,7 @@ def test_errors_are_reported_in_one_line(spark: SparkSession, light_config: Path
     assert read(spark, light_config, subscribe="empty").collect() == []
     topic = asyncio.run(make_topic(light_settings, "orders"))
     asyncio.run(write_segments(light_settings, topic, 3))
-    with pytest.raises(PySparkException, match="none is no diskless topic"):
+    with pytest.raises(PySparkException, match="none is not a diskless topic"):
         read(spark, light_config, subscribe="none").collect()
     with pytest.raises(PySparkException, match="exactly one of the options"):
         read(spark, light_config, assign='{"orders": [0]}', subscribe="orders")

@@ -118,8 +118,8 @@ def test_storage_that_fails_during_a_job_is_reported_by_task(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--from", "soon"), "is no time"),
-        (("--cross-rack-usd-per-gb", "inf"), "is no price"),
+        (("--from", "soon"), "is not a time"),
+        (("--cross-rack-usd-per-gb", "inf"), "is not a price"),
         (("--cross-rack-usd-per-gb", "-1"), "for '--cross-rack-usd-per-gb'"),
         (("--replication-factor", "0"), "for '--replication-factor'"),
     ],

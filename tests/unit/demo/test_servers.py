@@ -55,7 +55,7 @@ def test_processes_of_kafka_map_the_classes_that_were_prepared_for_them(
 
 
 def test_the_prepared_classes_fit_the_class_path() -> None:
-    """Without them everything works, and every broker costs more than twice as much to start."""
+    """Check the classes: everything works without them, but a broker then costs more than twice as much to start."""
     if not servers.shared_classes():
         pytest.skip("make setup could not prepare them with this Java")
     demanded = [servers.java(), "-Xshare:on", *servers.shared_classes()]

@@ -100,7 +100,7 @@ async def test_each_defect_is_named(how: str, in_place: bool) -> None:
     if how == "missing":
         for bad in answer.bad:
             assert f"offsets {bad.placed.row.base_offset} to {bad.placed.row.last_offset}" in bad.text
-            assert "bring it back" in bad.text
+            assert "restore it" in bad.text
 
 
 async def test_times_of_rewritten_rows_may_be_those_of_records_that_are_gone() -> None:

@@ -138,7 +138,7 @@ def test_topics_that_are_not_there_are_named() -> None:
             for partition in one.partitions
         ]
 
-    with pytest.raises(SourceError, match="soon is no diskless topic; `diskless-proxy topics list` names"):
+    with pytest.raises(SourceError, match="soon is not a diskless topic; see `diskless-proxy topics list`"):
         chosen(subscribe="orders,soon")
     with pytest.raises(SourceError, match=re.escape("orders has 3 partitions; there is no orders-5 to assign")):
         chosen(assign='{"orders": [1, 5]}')

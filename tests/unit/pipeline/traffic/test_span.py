@@ -38,9 +38,9 @@ def test_a_span_is_widened_to_hours_of_utc(begin: str | None, end: str | None, e
 @pytest.mark.parametrize(
     ("begin", "end", "text"),
     [
-        ("yesterday", None, "is no time; write"),
-        ("2026-15-11", None, "is no time; write 2026-11-15"),
-        ("5 weeks", None, "is no span of time; write"),
+        ("yesterday", None, "is not a time; write"),
+        ("2026-15-11", None, "is not a time; write 2026-11-15"),
+        ("5 weeks", None, "is not a span of time; write"),
         ("2026-11-16", "2026-11-15", "ends before it begins"),
         ("2026-11-15", "2026-11-15", "ends before it begins"),
     ],

@@ -117,7 +117,7 @@ GOOD = rollup(row(1))
         (b"hello, world, this is no Parquet", "can't be read"),
         (GOOD[:-5], "can't be read"),
         (flipped(GOOD, 60), "can't be read"),
-        (foreign(), "no rollup of a proxy"),
+        (foreign(), "not a rollup of a proxy"),
         (encode({"a": (Kind.INTEGER, [1])}, {FORMAT_KEY: FORMAT}, "tests"), "can't be read"),
         (encode({"a": (Kind.INTEGER, [1])}, {FORMAT_KEY: "2"}, "tests"), "format '2'"),
         (changed(bytes=(Kind.TEXT, ["many"])), "can't be read"),  # type: ignore[arg-type]
