@@ -1,4 +1,4 @@
-"""What AWS demands of the S3 client: sessions of directory buckets, KMS keys, roles, regional and private endpoints."""
+"""Demands of AWS on the S3 client: sessions of directory buckets, KMS keys, roles, regional and private endpoints."""
 
 from __future__ import annotations
 
