@@ -26,7 +26,9 @@ class JournalledCarrier:
         self._view = view
         self._trust = trust
         self._why_refused: dict[int, str] = {}
-        """Why the journal took no record of a shard, the last time."""
+        """Why no record of a shard was appended, the last time."""
+        self._failing: set[int] = set()
+        """Shards to which the last record was not applied."""
 
     async def carry(
         self,
@@ -53,6 +55,9 @@ class JournalledCarrier:
     async def _write(self, shard: int, call: JournalledCall) -> CarriedReply:
         if call.name == "commit" and self._view.is_full(shard):
             return Refused.FULL
+        if shard in self._failing and (why := await self._why_failing(shard)):
+            self._why_refused[shard] = why
+            return Refused.JOURNAL
         try:
             appended = await self._view.append(shard, call)
         except JournalUnavailable as error:
@@ -63,11 +68,24 @@ class JournalledCarrier:
         self._why_refused.pop(shard, None)
         try:
             reply = await self._view.apply(shard, appended, call)
-            return reply if isinstance(reply, bytes) else CoordinatorUnavailable(reply.text)
         except Late:
             return Refused.LATE
         except CoordinatorUnavailable as error:
+            self._failing.add(shard)
             return error
+        return reply if isinstance(reply, bytes) else CoordinatorUnavailable(reply.text)
+
+    async def _why_failing(self, shard: int) -> str:
+        """Return why a shard does not apply records; empty if it does again.
+
+        A record that is appended now would be applied later, after its client has sent the batches again.
+        """
+        try:
+            await self._view.prove([shard])
+        except CoordinatorUnavailable as error:
+            return str(error)
+        self._failing.discard(shard)
+        return ""
 
     def heard(self, shard: int, message: bytes) -> None:
         """Take note of an announcement: the store must not have less from now on."""
@@ -75,5 +93,5 @@ class JournalledCarrier:
         self._view.note(shard, message)
 
     def why_refused(self, shard: int) -> str:
-        """Return why the journal took no record of a shard; empty if it did."""
+        """Return why no record of a shard was appended; empty if one was."""
         return self._why_refused.get(shard, "")

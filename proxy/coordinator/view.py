@@ -133,7 +133,7 @@ class View:
         Raises Late, and CoordinatorUnavailable: then the record may be applied by another proxy.
         """
         self._ahead_ms[partition] = appended.time_ms - running_ms()
-        async with self._applying[partition]:
+        async with self._turn(partition):
             for wait_s in (*WAITS_S, *[None] * MOST_TRIES):
                 repairs_before = self._repairs[partition]
                 (reply,) = await self._run_records(partition, [(appended, call)], quiet=False)
@@ -334,6 +334,21 @@ class View:
 
     def _name(self, partition: int) -> str:
         return "the registry" if partition == self.registry else f"shard {partition}"
+
+    @asynccontextmanager
+    async def _turn(self, partition: int) -> AsyncIterator[None]:
+        """Wait until the earlier records of this process are applied, `redis.timeout_ms` at most."""
+        try:
+            async with asyncio.timeout(self._settings.timeout_ms / 1000):
+                await self._applying[partition].acquire()
+        except TimeoutError:
+            raise CoordinatorUnavailable(
+                f"{self._name(partition)} has not applied the records before this one"
+            ) from None
+        try:
+            yield
+        finally:
+            self._applying[partition].release()
 
     @asynccontextmanager
     async def _journal_call(self) -> AsyncIterator[None]:

@@ -36,8 +36,11 @@ async def settle_journal(client: Redis, storage: ObjectStorage, journal: Journal
     """
     identity = journal.identity.hex()
     noted = await stored_journal(storage)
+    if noted is None and (problem := await _not_empty(client, journal, partitions)):
+        noted = await stored_journal(storage)  # perhaps another proxy has just noted it, and written the first record
+        if noted is None:
+            raise StoreUnfit(problem)
     if noted is None:
-        await _check_empty(client, journal, partitions)
         with suppress(StorageError):
             await storage.upload(JOURNAL_KEY, identity.encode(), _ID_BYTES)
         noted = await stored_journal(storage)
@@ -50,21 +53,22 @@ async def settle_journal(client: Redis, storage: ObjectStorage, journal: Journal
         )
 
 
-async def _check_empty(client: Redis, journal: Journal, partitions: int) -> None:
-    """Raise StoreUnfit unless neither the store nor the journal has been written to."""
+async def _not_empty(client: Redis, journal: Journal, partitions: int) -> str | None:
+    """Return why a journal that is not noted can't be this deployment's; None if neither it nor the store has data."""
     for partition in range(partitions):
         if await journal.end(partition) > 0:
-            raise StoreUnfit(
+            return (
                 "the journal on the brokers has records, and no object under storage.url names it: it is another "
                 "deployment's; fix storage.url, or set journal.topic to a name of its own"
             )
-    async with store_call(client, "looking for shards that were written without a journal"):
+    async with store_call(client, "looking for a registry that was written without a journal"):
         version = await client.hget(f"{REGISTRY_PREFIX}meta", "version")
-    if version is not None:
-        raise StoreUnfit(
-            "the store was written without a journal, so the journal lacks its topics; set journal.mode: off, or use "
-            "an empty store and an empty storage.url"
-        )
+    if version is None:
+        return None
+    return (
+        "the store was written without a journal, so the journal lacks its topics; set journal.mode: off, or use an "
+        "empty store and an empty storage.url"
+    )
 
 
 async def check_no_journal(storage: ObjectStorage) -> None:

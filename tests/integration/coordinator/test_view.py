@@ -376,3 +376,30 @@ async def test_an_offset_that_another_primary_has_is_not_out_of_range(
     finally:
         await client.aclose()
         other_store.stop()
+
+
+async def test_nothing_is_appended_while_the_store_is_away(journal, tmp_path, settings: config.Redis) -> None:
+    own_store = Store(tmp_path)
+    own_store.start()
+    client = await connect(settings.model_copy(update={"url": own_store.url}))
+    coordinator = RedisCoordinator(
+        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5, journal=journal
+    )
+    run = PartitionRun(TOPIC, 0, 1, (plain(3),))
+    try:
+        await coordinator.create_logs(TOPIC, [0])
+        own_store.kill()
+        with pytest.raises(CoordinatorUnavailable):
+            await coordinator.commit(b"first".ljust(16), [run])
+        records = len(journal.records[SHARD])
+        for number in range(3):
+            (answer,) = await coordinator.commit(bytes([number]) * 16, [run])
+            assert answer.error_code == STORAGE_ERROR
+        assert len(journal.records[SHARD]) == records
+        own_store.start()
+        (again,) = await coordinator.commit(b"first".ljust(16), [run])
+        assert reported(again.batches) == [(0, 0, False)], "the record that was appended is applied first"
+        assert (await found(coordinator)).high_watermark == 3
+    finally:
+        await client.aclose()
+        own_store.stop()
