@@ -58,7 +58,7 @@ def verify(
     grace_seconds: Annotated[
         float, typer.Option(min=1, help="Time without a record that consumers get at the end.")
     ] = 60.0,
-    stuck_seconds: Annotated[float, typer.Option(min=1, help="Time without progress that is an anomaly.")] = 60.0,
+    stuck_seconds: Annotated[float, typer.Option(min=1, help="Time without progress that is an anomaly.")] = 120.0,
     write_history: Annotated[
         Path | None, typer.Option(help="Keep the history in this file. Without it, one with anomalies is kept.")
     ] = None,

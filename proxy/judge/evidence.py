@@ -13,6 +13,9 @@ from proxy.judge.operations import Ack, End, Ended, Fail, Operation, Poll, Send
 MAX_OPERATIONS = 24
 """Operations of one finding."""
 
+MAX_ELEMENTS = 8
+"""Elements of a list in an operation, such as the records of a poll."""
+
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 
@@ -53,7 +56,8 @@ class _Collecting:
             for name, part in excerpt.items():
                 kept[-1][name] = kept[-1][name] + part
         elif len(kept) < MAX_OPERATIONS:
-            kept.append({"line": line, **operation.model_dump(mode="json", exclude=set(excerpt)), **excerpt})
+            fields = {**operation.model_dump(mode="json", exclude=set(excerpt)), **excerpt}
+            kept.append({"line": line, **{name: _cut(field) for name, field in fields.items()}})
 
     def concerned(self, operation: Operation, line: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the findings that an operation concerns, and its fields that are cut to what concerns them."""
@@ -93,3 +97,7 @@ class _Collecting:
             indexes.update(self._by_place.get((poll.topic, poll.partition, offset), ()))
             for index in indexes:
                 yield index, {"records": [[offset, client, number]]}
+
+
+def _cut(field: Any) -> Any:
+    return field[:MAX_ELEMENTS] if isinstance(field, list) else field

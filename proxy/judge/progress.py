@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STUCK_SECONDS = 60.0
-"""Time without progress after which a client is stuck, unless the caller names another one."""
+STUCK_SECONDS = 120.0
+"""Time without progress after which a client is stuck, unless the caller names another one.
+
+Groups of the consumer protocol may need 45 s to notice that a member is gone, and then move its partitions.
+"""
 
 
 @dataclass(slots=True)

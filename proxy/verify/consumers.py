@@ -20,6 +20,8 @@ POLL_SECONDS = 0.1
 COMMITS_APART_SECONDS = 1.0
 STAY_SECONDS = (3.0, 12.0)
 """Shortest and longest time for which a group's moving member stays."""
+WELL_SECONDS = 1.0
+"""Time since the last record within which a group is well."""
 AGAIN_SECONDS = 1.0
 """Time before a consumer that failed, or whose position is not in the log, starts again."""
 WATERMARKS_SECONDS = 5.0
@@ -49,6 +51,8 @@ class Reading:
         """Next offsets, since the assignment."""
         self.joined = False
         """Whether it was ever assigned anything."""
+        self.read_at = 0.0
+        """Time of the last record."""
         self._shared = shared
         self._rows: defaultdict[Place, list[tuple[int, int, int]]] = defaultdict(list)
         settings = shared.settings(
@@ -110,6 +114,7 @@ class Reading:
         for (topic, partition), rows in self._rows.items():
             self._shared.history.write(Poll(client=self.client, topic=topic, partition=partition, records=rows))
             self._shared.moved(self.view, topic, partition, rows[-1][0] + 1)
+            self.read_at = time.monotonic()
         self._rows.clear()
 
     def close(self) -> None:
@@ -208,9 +213,11 @@ class Member:
             if now - committed >= COMMITS_APART_SECONDS:
                 committed = now
                 self._commit(reading, asynchronous=True)
-            # A member that leaves before it has joined may stay in the group until its session expires.
             joined = joined or now * reading.joined
-            if self._moving and joined and now - joined > stay_s and not shared.stopping.is_set():
+            # A member stays in its group until its session expires, if it leaves before it has joined, or while the
+            # coordinator is away. So it leaves if all is well.
+            well = joined and now - reading.read_at < WELL_SECONDS
+            if self._moving and well and now - joined > stay_s and not shared.stopping.is_set():
                 return
 
     def _commit(self, reading: Reading, *, asynchronous: bool) -> None:

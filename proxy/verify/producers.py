@@ -49,7 +49,7 @@ def keep_sending(shared: Shared, kind: ClientKind, records_per_second: float) ->
         return Sender(shared, kind, enable_idempotence=kind is ClientKind.IDEMPOTENT, delivery_timeout_ms=timeout_ms)
 
     sender, pace = connect(), Pace(records_per_second)
-    while not shared.stopping.is_set():
+    while shared.sending:
         if sender.broken:
             sender.close(PURGE_SECONDS)
             sender = connect()
@@ -58,7 +58,7 @@ def keep_sending(shared: Shared, kind: ClientKind, records_per_second: float) ->
             sender.send(burst)
             pace.sent(burst)
         sender.poll(max(pace.left(), 0.01) if sender.full else 0)
-        while (left := pace.left()) > 0 and not shared.stopping.is_set():
+        while (left := pace.left()) > 0 and shared.sending:
             sender.poll(min(left, 0.2))
     sender.close(shared.options.delivery_timeout_seconds + PURGE_SECONDS)
 
@@ -74,11 +74,11 @@ class TransactionalProducer:
 
     def keep_sending(self) -> None:
         """Send transactions until the end of the load."""
-        while not self._shared.stopping.is_set():
+        while self._shared.sending:
             sender = self._connect()
             try:
                 if self._initialized(sender):
-                    while not self._shared.stopping.is_set() and not sender.broken and self._transact(sender):
+                    while self._shared.sending and not sender.broken and self._transact(sender):
                         pass
             finally:
                 sender.close(PURGE_SECONDS)
@@ -95,7 +95,7 @@ class TransactionalProducer:
         )
 
     def _initialized(self, sender: Sender) -> bool:
-        while not self._shared.stopping.is_set() and not sender.broken:
+        while self._shared.sending and not sender.broken:
             try:
                 sender.librdkafka.init_transactions(CALL_SECONDS)
                 return True
@@ -128,7 +128,7 @@ class TransactionalProducer:
         outcome, error = self._end(sender, commit)
         sender.poll(0)
         self._shared.history.write(Ended(client=sender.client, transaction=number, outcome=outcome, error=error))
-        while (left := self._pace.left()) > 0 and not self._shared.stopping.is_set():
+        while (left := self._pace.left()) > 0 and self._shared.sending:
             sender.poll(min(left, 0.2))
         return outcome is not Outcome.UNKNOWN
 

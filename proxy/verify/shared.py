@@ -43,6 +43,11 @@ class Shared:
         self._clients = 0
         self._lock = Lock()
 
+    @property
+    def sending(self) -> bool:
+        """Return whether producers shall go on."""
+        return not self.stopping.is_set() and self.history.sent < self.options.max_records
+
     def introduce(
         self, kind: ClientKind, isolation: Isolation = Isolation.UNCOMMITTED, view: str = ""
     ) -> tuple[int, Random]:

@@ -148,7 +148,6 @@ class Verification:
             self.check()
             progress()
             if self.sent >= self.options.max_records:
-                self._write_note(f"the load ended early, after {self.sent} records (max_records)")
                 return
 
     def wait_for(self, records: int, transactions: int = 0, timeout_seconds: float = 120.0) -> None:
@@ -170,6 +169,8 @@ class Verification:
         if shared is None or history is None:
             raise VerifyError("the run was not started")
         options = self.options
+        if self.sent >= options.max_records:
+            self._write_note(f"the producers stopped early, after {self.sent:,} records")
         self.phase = "ending producers"
         shared.stopping.set()
         self._join(self._producers, options.delivery_timeout_seconds + END_SECONDS + MARGIN_SECONDS, progress)
@@ -261,8 +262,9 @@ class Verification:
         if self._shared is not None:
             self._shared.stopping.set()
             self._shared.closing.set()
+            deadline = time.monotonic() + MARGIN_SECONDS
             for thread in (*self._producers, *self._consumers):
-                thread.join(MARGIN_SECONDS)
+                thread.join(max(0.0, deadline - time.monotonic()))
         if self._history is not None:
             with suppress(OSError):
                 self._history.close()

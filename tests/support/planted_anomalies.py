@@ -25,7 +25,7 @@ FINAL = FIRST_READER + len(VIEWS)
 """The final reader of everything; the next one reads committed records."""
 ASSIGN, ASSIGN_COMMITTED = FIRST_READER, FIRST_READER + 1
 """Consumers that are never moved."""
-BOUND_US = 60_000_000
+BOUND_US = 120_000_000
 
 Row = tuple[int, int, int]
 """Offset, producer, number."""
