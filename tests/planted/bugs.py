@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.planted.plant import Bug
 
+_JUDGE = ("tests/unit/judge/test_findings.py", "tests/unit/judge/test_clean.py", "tests/unit/judge/test_planted.py")
+
 BUGS: tuple[Bug, ...] = (
     # wire, records, protocol
     Bug(
@@ -254,6 +256,91 @@ BUGS: tuple[Bug, ...] = (
         "    return await confirmed(client, request, entry.name, DELETE)\n",
         "    return True\n",
         ("tests/unit/handlers/test_delete_topics.py",),
+    ),
+    # judge, verify: a checker that sees nothing, or what is not there
+    Bug(
+        "a record that retention deleted is lost",
+        "proxy/judge/presence.py",
+        "        return offset < partition.low\n",
+        "        return False\n",
+        _JUDGE,
+    ),
+    Bug(
+        "consumers of the other isolation level must not get aborted records",
+        "proxy/judge/presence.py",
+        "            if view.isolation is Isolation.COMMITTED and records.views[number] & view.bit\n",
+        "            if view.isolation is Isolation.UNCOMMITTED and records.views[number] & view.bit\n",
+        _JUDGE,
+    ),
+    Bug(
+        "the order of a producer's records is not compared",
+        "proxy/judge/presence.py",
+        "        if offset < before_offset:\n",
+        "        if offset == before_offset:\n",
+        _JUDGE,
+    ),
+    Bug(
+        "a record that was lost after someone had read it is there",
+        "proxy/judge/presence.py",
+        "        missing = [view for view in self.state.views.values() if view.judged and not seen_by & view.bit]\n",
+        "        missing = [view for view in self.state.views.values() if view.judged and not seen_by]\n",
+        _JUDGE,
+    ),
+    Bug(
+        "a consumer that is assigned again must go on where it was",
+        "proxy/judge/reads.py",
+        "            reader.positions.pop(self._state.places[operation.topic, number].index, None)\n",
+        "            pass\n",
+        _JUDGE,
+    ),
+    Bug(
+        "one skipped offset is no gap",
+        "proxy/judge/reads.py",
+        "        elif offset > expected:\n",
+        "        elif offset > expected + 1:\n",
+        _JUDGE,
+    ),
+    Bug(
+        "records of open transactions may be read",
+        "proxy/judge/reads.py",
+        "            if not transaction.committing:\n",
+        "            if transaction.aborted:\n",
+        _JUDGE,
+    ),
+    Bug(
+        "a transaction with an unknown outcome was committed",
+        "proxy/judge/state.py",
+        "            return self.committing and self.seen\n",
+        "            return True\n",
+        _JUDGE,
+    ),
+    Bug(
+        "read_committed consumers skip the records of aborted transactions",
+        "proxy/judge/state.py",
+        "        return transaction is None or isolation is Isolation.UNCOMMITTED or transaction.committed\n",
+        "        return True\n",
+        _JUDGE,
+    ),
+    Bug(
+        "an idempotent producer's record may be stored twice",
+        "proxy/judge/places.py",
+        "        if records.exactly_once:\n",
+        "        if not records.exactly_once:\n",
+        _JUDGE,
+    ),
+    Bug(
+        "records that a producer gives up are progress",
+        "proxy/judge/writes.py",
+        "    state.patience[operation.client].wait(operation.at_us, line)\n",
+        "    state.patience[operation.client].progress(operation.at_us, line, more=True)\n",
+        _JUDGE,
+    ),
+    Bug(
+        "a record with other bytes is the one that was sent",
+        "proxy/verify/payload.py",
+        "    return found if record(run, found, len(content)) == (key, content) else DAMAGED\n",
+        "    return found\n",
+        ("tests/unit/verify/test_payload.py",),
     ),
 )
 """One bug at least for each room that serves or keeps records."""
