@@ -12,11 +12,10 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from proxy.demo import s3
 from proxy.demo.directories import DIRECTORIES, KEPT, remove
@@ -26,53 +25,10 @@ from proxy.demo.ports import MAX_BROKERS, MAX_PROXIES, Ports, ReservedPorts
 from proxy.demo.process import Process
 from proxy.demo.proxies import RackProxy, merged
 from proxy.demo.s3 import SeaweedFS
-from proxy.demo.security import SecurityKind, StackSecurity, grant_service
+from proxy.demo.security import StackSecurity, grant_service
+from proxy.demo.stack_options import DISKLESS_BY_NAME as DISKLESS_BY_NAME
+from proxy.demo.stack_options import StackOptions as StackOptions
 from proxy.demo.valkey import Valkey
-
-DISKLESS_BY_NAME = r"diskless\..*"
-"""Names of topics that are diskless in the demo. Kafka's own tools can't request it, because they check config
-names."""
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """Parts of the stack, and their directory and ports."""
-
-    directory: Path | None = None
-    """Directory that is kept at the end; if it has data, the stack starts with them. If None, a temporary directory."""
-    port_base: int | None = None
-    """The first of a range of ports, see `ports.py`; if None, a free range is picked."""
-    storage: Literal["file", "s3"] = "file"
-    racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
-    """One or more brokers (node IDs from 1) and one or more proxies for each."""
-    brokers_per_rack: int = 1
-    """Number of brokers per rack. Node IDs go around the racks: of two racks with two each, the first has brokers 1 and
-    3."""
-    brokers_started: int | None = None
-    """Number of brokers to start, the first ones by node ID; None for all. The others join the cluster by
-    `start_broker`."""
-    proxies: bool = True
-    proxies_per_rack: int = 1
-    """Named after the rack: `rack-a`, `rack-a-2`, …"""
-    proxy_program: tuple[str, ...] = ()
-    """Program that runs proxies, before `run --config FILE`: another release's, or this one's if empty."""
-    workers: int = 1
-    """Processes of each proxy, see the setting."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that override those of every proxy, section by section."""
-    broker_properties: Mapping[str, str] = field(default_factory=dict)
-    """Put over the properties of every broker."""
-    security: SecurityKind = "plaintext"
-    """Security of the brokers' listener and of the proxies': with `ssl`, TLS on both; with `sasl_…`, users and ACLs,
-    see `security.py`."""
-    broker_version: str = ""
-    """Version of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest; the newest if empty."""
-    broker_jvm: tuple[str, ...] = ()
-    """Options of every broker's JVM, after those that it has anyway."""
-    broker_jmx: bool = False
-    """Offer the brokers' metrics over JMX (RMI), each at `Ports.broker_jmx`, to everybody on this machine."""
-    start_timeout_seconds: float = 180.0
-    """For each part, from its start until it is ready."""
 
 
 class Stack:

@@ -6,18 +6,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
-MOST_LINES = 500
+MOST_LINES = {"proxy": 400, "pipeline": 400, "scripts": 400, "benchmarks": 400, "tests": 500}
+"""Lines that a file of each folder may have."""
 
 
 def test_files_stay_small() -> None:
     lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for room in ROOMS
-        for path in sorted((ROOT / room).rglob("*.py"))
+        path.relative_to(ROOT): len(path.read_text().splitlines())
+        for folder in MOST_LINES
+        for path in sorted((ROOT / folder).rglob("*.py"))
     }
     assert len(lengths) > 100
-    assert {name for name, lines in lengths.items() if lines > MOST_LINES} == set()
+    assert {str(path): lines for path, lines in lengths.items() if lines > MOST_LINES[path.parts[0]]} == {}
 
 
 def test_the_map_of_the_jobs_is_complete() -> None:
