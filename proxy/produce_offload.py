@@ -9,26 +9,30 @@ No answer before the batch is durable and ordered: PUT, then commit, then answer
 from __future__ import annotations
 
 import struct
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from proxy.client.client import Client
 from proxy.client.request import Request
-from proxy.client.slots import BrokerSlot
+from proxy.client.slots import BrokerSlot, Slot
 from proxy.producing.classic import ClassicProduce
-from proxy.producing.pending import DisklessProduce, PendingProduce
-from proxy.producing.split import split
+from proxy.producing.parts import DisklessProduce
+from proxy.producing.pending import PendingProduce
+from proxy.producing.split import DisklessPart, split, split_in_steps
 from proxy.protocol.api_keys import PRODUCE
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
-from proxy.wire.errors import ProtocolError
+from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.frames import Decision
 from proxy.wire.produce import LOWEST_VERSION, parse_produce_request
 from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
+from proxy.wire.produce_steps import parse_large_produce
 from proxy.wire.produce_stream import ProduceStream, count_produced
 
 _HEAD = struct.Struct(">hhi")
 _SIZE_BYTES = 4
+_MOST_AT_ONCE = 1_024
+"""Topics and partitions of a request that is handled in one step."""
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
 
@@ -72,15 +76,14 @@ class ProduceOffload:
 
     def produce(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
         """Handle Produce (API key 0) while diskless topics exist, or may."""
-        parsed = parse_produce_request(request.body, request.api_version)
+        try:
+            parsed = parse_produce_request(request.body, request.api_version, _MOST_AT_ONCE)
+        except TooManyElements:
+            prefix = read_produce_prefix(request.frame, request.api_version)
+            assert prefix is not None, "more of it was parsed"
+            return self._large(client, request, client.open_slot(request, answered=prefix.acks != 0))
         _, diskless = split(self._topics, parsed)
-        if diskless and request.api_version < LOWEST_VERSION:
-            # An older broker than 4.0 (KIP-896) would put the records into a shadow's log.
-            named = ", ".join(str(part.topic) for part in diskless[:NAMES_SHOWN])
-            raise ProtocolError(
-                f"Produce v{request.api_version} to {named}: "
-                "diskless topics take records of clients of Kafka 0.11 or newer"
-            )
+        _check_version(request.api_version, diskless)
         if not diskless:
             self._classic.count(client.session, request.client_id, parsed)
             rewrite = self._classic.rewrite(client.session, request.client_id, request.api_version)
@@ -90,3 +93,32 @@ class ProduceOffload:
         pending = PendingProduce(self._diskless, client, request, slot, parsed)
         unasked = pending.accept()
         return pending.ask_then_accept(unasked) if unasked else None
+
+    async def _large(self, client: Client, request: Request, slot: Slot) -> None:
+        """Do `produce` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
+        turns, session, version = self._diskless.turns, client.session, request.api_version
+        parsed = await turns.run(parse_large_produce.steps(request.body, version))
+        judged = None
+        while judged != (judged := (self._topics.version, self._topics.is_current)):
+            # A topic may become diskless, or the lease end, between two turns.
+            _, diskless = await turns.run(split_in_steps(self._topics, parsed))
+        _check_version(version, diskless)
+        if diskless:
+            await PendingProduce(self._diskless, client, request, slot, parsed, large=True).accept_in_turns()
+            return
+        self._classic.count(session, request.client_id, parsed)
+        if parsed.acks != 0:
+            client.forward_opened(request, slot, self._classic.rewrite(session, request.client_id, version))
+        else:
+            client.forward(request, answered=False)
+            slot.finish()
+
+
+def _check_version(version: int, diskless: Sequence[DisklessPart]) -> None:
+    """Raise ProtocolError if the request names diskless topics in a version that has records of another format."""
+    if diskless and version < LOWEST_VERSION:
+        # An older broker than 4.0 (KIP-896) would put the records into a shadow's log.
+        named = ", ".join(str(part.topic) for part in diskless[:NAMES_SHOWN])
+        raise ProtocolError(
+            f"Produce v{version} to {named}: diskless topics take records of clients of Kafka 0.11 or newer"
+        )

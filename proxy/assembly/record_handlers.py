@@ -15,7 +15,7 @@ from proxy.fetching.route import Routes
 from proxy.process.clock import wall_clock_ms
 from proxy.produce_offload import ProduceOffload
 from proxy.producing.classic import ClassicProduce
-from proxy.producing.pending import DisklessProduce
+from proxy.producing.parts import DisklessProduce
 
 
 def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
@@ -37,6 +37,7 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
             racks=parts.routing.racks,
             stats=process.stats,
             memory=process.memory,
+            turns=process.turns,
             throttled_log=process.throttled_log,
             now=process.now,
             wall_clock_ms=wall_clock_ms,

@@ -30,7 +30,7 @@ from proxy.fetching.leader import LeaderReads, LeaderSource
 from proxy.fetching.replica import ReplicaReads, ReplicaReply, ReplicaSource
 from proxy.fetching.route import Route, Routes
 from proxy.fetching.watermarks import Ends
-from proxy.process.turns import Turns
+from proxy.process.turns import Turns, finish
 from proxy.quotas.quotas import Quotas
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
@@ -152,7 +152,7 @@ class Fetching:
         finally:
             self._release()
             if self._large:
-                _finish(_in_steps(coordinates.unlisten, listened, news))
+                finish(_in_steps(coordinates.unlisten, listened, news))
             else:
                 coordinates.unlisten(listened, news)
         self._of.stats.fetch_seconds.observe(self._of.now() - began_s)
@@ -350,15 +350,6 @@ def _in_steps(
     for start in range(0, len(partitions), AT_A_TIME):
         call(partitions[start : start + AT_A_TIME], news)
         yield
-
-
-def _finish(steps: Steps[None]) -> None:
-    """Do work that must be done, and that nobody waits for, in steps of its own on the loop."""
-    try:
-        next(steps)
-    except StopIteration:
-        return
-    asyncio.get_running_loop().call_soon(_finish, steps)
 
 
 async def _all(

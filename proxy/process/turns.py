@@ -70,3 +70,12 @@ class Turns:
             gc.set_threshold(*thresholds)
 
         self._full_passes = asyncio.get_running_loop().call_later(_PUT_OFF_S, again)
+
+
+def finish(steps: Steps[None]) -> None:
+    """Do work that must be done, and that nobody waits for, in steps of its own on the loop."""
+    try:
+        next(steps)
+    except StopIteration:
+        return
+    asyncio.get_running_loop().call_soon(finish, steps)

@@ -9,22 +9,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 
-from proxy.accounting.accounting import Accounts
 from proxy.client.client import Client
 from proxy.client.request import Request
-from proxy.client.rights import WRITE, ClientRights
 from proxy.client.slots import Slot
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS, IndexWatch
+from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
 from proxy.diskless.produce_checks import check_produced
-from proxy.diskless.wal.intake import Intake
 from proxy.diskless.wal.outcome import Outcome
-from proxy.process.memory import MemoryBudget
-from proxy.producing.classic import ClassicHalf, ClassicProduce
-from proxy.producing.split import split
+from proxy.process.turns import finish
+from proxy.producing.answers import all_timed_out, placed_in_steps
+from proxy.producing.classic import ClassicHalf
+from proxy.producing.parts import DisklessProduce
+from proxy.producing.split import DisklessPart, error_of, split, split_in_steps
 from proxy.protocol.errors import (
     INVALID_REQUEST,
     INVALID_TXN_STATE,
@@ -34,13 +33,7 @@ from proxy.protocol.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.quotas.quotas import Quotas
 from proxy.records.batches import RecordsError, producer_id_of
-from proxy.routing.racks import Racks
-from proxy.telemetry.stats import Stats
-from proxy.telemetry.throttled_log import ThrottledLog
-from proxy.topics.topic_defaults import TopicDefaults
-from proxy.topics.topics import Topics
 from proxy.wire.primitives import Buffer
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
@@ -52,59 +45,58 @@ from proxy.wire.produce import (
     build_produce_response,
     merge_produce_response,
 )
+from proxy.wire.produce_steps import build_large_produce, build_large_produce_response
+from proxy.wire.steps import Steps, in_slices
 
+_Named = tuple["str | bytes", int]
+"""A topic as the client names it, and a partition."""
 _TWICE = "the request has records for this partition already: send what follows in another request"
-
-
-class DisklessProduce:
-    """The parts that every Produce with diskless topics needs."""
-
-    def __init__(
-        self,
-        *,
-        classic: ClassicProduce,
-        topics: Topics,
-        topic_defaults: TopicDefaults,
-        rights: ClientRights,
-        quotas: Quotas,
-        index_watch: IndexWatch,
-        intake: Intake,
-        accounts: Accounts,
-        racks: Racks,
-        stats: Stats,
-        memory: MemoryBudget,
-        throttled_log: ThrottledLog,
-        now: Callable[[], float],
-        wall_clock_ms: Callable[[], int],
-    ) -> None:
-        """`now`: monotonic seconds."""
-        self.classic = classic
-        self.topics = topics
-        self.topic_defaults = topic_defaults
-        self.rights = rights
-        self.quotas = quotas
-        self.index_watch = index_watch
-        self.intake = intake
-        self.accounts = accounts
-        self.racks = racks
-        self.stats = stats
-        self.memory = memory
-        self.throttled_log = throttled_log
-        self.now = now
-        self.wall_clock_ms = wall_clock_ms
 
 
 class PendingProduce:
     """One Produce request whose outcomes come in one by one."""
 
+    __slots__ = (
+        "_accepted",
+        "_answering",
+        "_began_s",
+        "_classic_awaited",
+        "_classic_body",
+        "_client",
+        "_failed",
+        "_kept_bytes",
+        "_large",
+        "_of",
+        "_open",
+        "_parsed",
+        "_request",
+        "_slot",
+        "_throttle_ms",
+        "_timed_out",
+        "_timeout",
+        "_topics",
+    )
+
     def __init__(
-        self, of: DisklessProduce, client: Client, request: Request, slot: Slot, parsed: ProduceRequest
+        self,
+        of: DisklessProduce,
+        client: Client,
+        request: Request,
+        slot: Slot,
+        parsed: ProduceRequest,
+        *,
+        large: bool = False,
     ) -> None:
+        """`large`: it names so much that it is accepted and answered in turns with other work."""
         self._of = of
         self._client = client
         self._request = request
         self._slot = slot
         self._parsed = parsed
+        self._large = large
+        self._answering = False
+        self._failed = False
+        """True if the answer has an error."""
         self._topics: list[TopicProduced] = []
         self._open = 1
         """Outcomes that are still to come; one for `accept` itself."""
@@ -136,42 +128,94 @@ class PendingProduce:
         answer is cached. Whether a topic is classic is judged here, in the same step that forwards it: an earlier
         judgement may be older than a registry version that this proxy has acknowledged since.
         """
-        classic, diskless = split(self._of.topics, self._parsed)
-        rights = self._of.rights.of(self._client.session)
+        of = self._of
+        classic, diskless = split(of.topics, self._parsed)
+        rights = of.rights.of(self._client.session)
         unasked = rights.unasked({part.entry.name: part.entry.topic_id for part in diskless if part.entry is not None})
         if not set(unasked) <= set(asked):
             return unasked
         self._accepted = True
+        self._send_on(classic, build_produce_request(classic) if classic.topics else [], diskless)
+        named: set[_Named] = set()
+        for part in diskless:
+            error_code = error_of(part, rights)
+            placed = error_code or REQUEST_TIMED_OUT
+            answers = [PartitionProduced(partition.index, placed) for partition in part.partitions]
+            self._topics.append(TopicProduced(part.topic, answers))
+            self._take(part, error_code, part.partitions, answers, 0, named)
+        if self._open > 1 and not self._slot.done:
+            self._start_timer()
+        self._one_settled()
+        return {}
+
+    async def accept_in_turns(self) -> None:
+        """Do `accept`, and before it ask for the client's rights. Raises BrokerUnreachable and ProtocolError."""
+        self._start_timer()
+        of, asked, judged = self._of, set[str](), None
+        rights = of.rights.of(self._client.session)
+        while judged != (judged := (of.topics.version, of.topics.is_current)):
+            # A topic may become diskless, or the lease end, between two turns.
+            classic, diskless = await of.turns.run(split_in_steps(of.topics, self._parsed))
+            unasked = rights.unasked({one.entry.name: one.entry.topic_id for one in diskless if one.entry is not None})
+            if not set(unasked) <= asked:
+                await rights.ask(self._client, self._request, unasked)
+                asked.update(unasked)
+            frame = await of.turns.run(build_large_produce(classic)) if classic.topics else []
+            errors = [error_of(part, rights) for part in diskless]
+            self._topics = await of.turns.run(placed_in_steps(diskless, errors))
+            if self._timed_out:
+                return
+        self._accepted = True
+        self._send_on(classic, frame, diskless)
+        try:
+            await of.turns.run(self._take_all(diskless, errors))
+        except BaseException:
+            self._keep_charge()
+            raise
+        finally:
+            self._one_settled()
+
+    def _send_on(self, classic: ProduceRequest, body: list[Buffer], diskless: list[DisklessPart]) -> None:
+        """Forward the classic part, whose `body` was built, and count the rest towards the client's quota."""
         size = len(self._request.frame)
         if classic.topics:
-            size -= self._forward(classic)
+            size -= self._forward(classic, body)
         if diskless:
             # Counted when it comes, not when it is answered as on brokers: what is pipelined is throttled in time.
             quotas, user = self._of.quotas, self._client.session.user
             self._throttle_ms = quotas.throttle_produce(user, self._request.client_id, size)
             if self._throttle_ms:
                 self._client.mute(self._throttle_ms / 1000)
-        named: set[tuple[str | bytes, int]] = set()
-        for part in diskless:
-            error_code = part.error_code
-            if part.entry is not None:
-                error_code = rights.error(part.entry.name, WRITE, part.entry.topic_id)
-                if error_code == UNKNOWN_TOPIC_OR_PARTITION and isinstance(part.topic, bytes):
-                    error_code = UNKNOWN_TOPIC_ID
-            answers: list[PartitionProduced] = []
-            self._topics.append(TopicProduced(part.topic, answers))
-            for place, partition in enumerate(part.partitions):
-                answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
-                if (part.topic, partition.index) in named:
-                    self._refuse_again(part.entry, partition, answers, place)
-                    continue
-                named.add((part.topic, partition.index))
-                if error_code == NONE and part.entry is not None:
-                    self._append(part.entry, partition, answers, place)
-        if self._open > 1 and not self._slot.done:
-            self._start_timer()
-        self._one_settled()
-        return {}
+
+    def _take_all(self, parts: Iterable[DisklessPart], errors: Iterable[int]) -> Steps[None]:
+        """Do `_take` for all topics, with pauses. What the client's own limit has cut off is not taken."""
+        named: set[_Named] = set()
+        for part, error_code, topic in zip(parts, errors, self._topics, strict=True):
+            place = 0
+            for some in in_slices(part.partitions):
+                if self._timed_out:
+                    return
+                self._take(part, error_code, some, topic.partitions, place, named)
+                place += len(some)
+                yield
+
+    def _take(
+        self,
+        part: DisklessPart,
+        error_code: int,
+        partitions: Iterable[PartitionProduce],
+        answers: list[PartitionProduced],
+        first: int,
+        named: set[_Named],
+    ) -> None:
+        """Append batches of a topic; the answer to the first one is at `first`. `named` has those that came before."""
+        for place, partition in enumerate(partitions, first):
+            if (part.topic, partition.index) in named:
+                self._refuse_again(part.entry, partition, answers, place)
+                continue
+            named.add((part.topic, partition.index))
+            if error_code == NONE and part.entry is not None:
+                self._append(part.entry, partition, answers, place)
 
     def _start_timer(self) -> None:
         """Start the timer of the client's own limit: it counts from the request's arrival, and for every wait."""
@@ -221,10 +265,10 @@ class PendingProduce:
         now_ms = of.wall_clock_ms()
         of.intake.append(entry.topic_id, partition.index, records, header, rules, now_ms, settle)
 
-    def _forward(self, classic: ProduceRequest) -> int:
+    def _forward(self, classic: ProduceRequest, body: list[Buffer]) -> int:
         """Send the classic part, under the client's own header, and return its size in bytes."""
         header_length = len(self._request.frame) - len(self._request.body)
-        buffers: list[Buffer] = [self._request.frame[:header_length], *build_produce_request(classic)]
+        buffers: list[Buffer] = [self._request.frame[:header_length], *body]
         size = sum(map(len, buffers))
         self._of.classic.count(self._client.session, self._request.client_id, classic)
         expected = None
@@ -282,9 +326,6 @@ class PendingProduce:
         """
         self._timed_out = True
         if not self._accepted:
-            for topic, partitions, _ in self._parsed.topics:
-                answers = [PartitionProduced(partition.index, REQUEST_TIMED_OUT) for partition in partitions]
-                self._topics.append(TopicProduced(topic, answers))
             self._answer()
             return
         self._keep_charge()
@@ -299,26 +340,55 @@ class PendingProduce:
     def _answer(self) -> None:
         if self._timeout is not None:
             self._timeout.cancel()
-        if self._slot.done:
+        if self._slot.done or self._answering:
             return
-        stats = self._of.stats
-        stats.produce_seconds.observe(self._of.now() - self._began_s)
-        failed = False
-        for topic in self._topics:
-            for partition in topic.partitions:
-                if partition.error_code:
-                    stats.partition_errors["Produce", partition.error_code] += 1
-                    failed = True
-        if failed and self._parsed.acks == 0:
+        self._answering = True
+        self._of.stats.produce_seconds.observe(self._of.now() - self._began_s)
+        if self._large:
+            finish(self._answer_in_steps())
+            return
+        topics = self._topics if self._accepted else all_timed_out(self._parsed)
+        for topic in topics:
+            self._count(topic.partitions)
+        if self._parsed.acks == 0:
+            self._end_unanswered()
+        elif self._classic_body is None:
+            self._slot.fill([build_produce_response(self._parsed.version, topics, self._throttle_ms)])
+        else:
+            self._fill_merged(topics)
+
+    def _answer_in_steps(self) -> Steps[None]:
+        topics = self._topics if self._accepted else all_timed_out(self._parsed)
+        for topic in topics:
+            for some in in_slices(topic.partitions):
+                self._count(some)
+                yield
+        if self._parsed.acks == 0:
+            self._end_unanswered()
+        elif self._classic_body is None:
+            body = yield from build_large_produce_response(self._parsed.version, topics, self._throttle_ms)
+            self._slot.fill([body])
+        else:
+            self._fill_merged(topics)
+
+    def _count(self, partitions: Iterable[PartitionProduced]) -> None:
+        """Count the errors of an answer."""
+        for partition in partitions:
+            if partition.error_code:
+                self._of.stats.partition_errors["Produce", partition.error_code] += 1
+                self._failed = True
+
+    def _end_unanswered(self) -> None:
+        """End a request with acks=0."""
+        if self._failed:
             # As brokers do: it is all that tells the client to look where its topics are led now.
             self._client.close()
-        if self._parsed.acks == 0:
-            self._slot.finish()
-            return
+        self._slot.finish()
+
+    def _fill_merged(self, topics: list[TopicProduced]) -> None:
+        """Answer with the broker's part and the proxy's."""
+        assert self._classic_body is not None
         version = self._parsed.version
-        if self._classic_body is None:
-            self._slot.fill([build_produce_response(version, self._topics, self._throttle_ms)])
-            return
-        body: list[Buffer] = merge_produce_response(self._classic_body, version, self._topics, self._throttle_ms)
+        body: list[Buffer] = merge_produce_response(self._classic_body, version, topics, self._throttle_ms)
         rewrite = self._of.classic.rewrite(self._client.session, self._request.client_id, version)
         self._slot.fill(rewrite(memoryview(b"".join(body))) if rewrite is not None else body)

@@ -11,6 +11,7 @@ v10 current leader and node endpoints as tagged fields (KIP-951), v11 and v12 as
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
@@ -98,17 +99,12 @@ def _check_version(version: int) -> None:
 
 
 @parsing
-def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
-    """Parse the body of a request, also of v0 to v2. Raises ProtocolError."""
-    if not 0 <= version < LOWEST_VERSION:
-        _check_version(version)
-    flexible = version >= FIRST_FLEXIBLE
-    data = memoryview(body)
-    transactional_id, at = read_nullable_string(data, 0, flexible) if version >= LOWEST_VERSION else (None, 0)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
-    count, at = read_count(data, at + 6, flexible)
+def parse_produce_request(body: Buffer, version: int, most: int = MAX_DECODED_ELEMENTS) -> ProduceRequest:
+    """Parse the body of a request, also of v0 to v2. Raises ProtocolError, TooManyElements for more than `most`."""
+    data, flexible = memoryview(body), version >= FIRST_FLEXIBLE
+    transactional_id, acks, timeout_ms, count, at = read_produce_head(data, version)
     elements = count
-    check_elements(elements, MAX_DECODED_ELEMENTS)
+    check_elements(elements, most)
     topics = []
     for _ in range(count):
         topic: str | bytes
@@ -119,27 +115,42 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
             topic, at = read_string(data, at, flexible)
         partition_count, at = read_count(data, at, flexible)
         elements += partition_count
-        check_elements(elements, MAX_DECODED_ELEMENTS)
+        check_elements(elements, most)
         partitions: list[PartitionProduce] = []
         tagged: Buffer = NO_TAGS
         if flexible:
-            at = _read_flexible_partitions(data, at, partition_count, partitions)
+            at = read_flexible_partitions(data, at, partition_count, partitions)
             start, at = at, skip_tags(data, at)
             if at - start > 1:
                 tagged = data[start:at]
         else:
-            at = _read_partitions(data, at, partition_count, partitions)
+            at = read_partitions(data, at, partition_count, partitions)
         topics.append(TopicProduce(topic, partitions, tagged))
-    tagged = NO_TAGS
-    if flexible:
-        start, at = at, skip_tags(data, at)
-        if at - start > 1:
-            tagged = data[start:at]
-    check_end(data, at)
+    tagged = read_produce_end(data, at, flexible)
     return ProduceRequest(version, transactional_id, acks, timeout_ms, topics, tagged)
 
 
-def _read_flexible_partitions(data: memoryview, at: int, count: int, into: list[PartitionProduce]) -> int:
+def read_produce_head(data: memoryview, version: int) -> tuple[str | None, int, int, int, int]:
+    """Return transactional ID, acks, timeout in ms, the number of topics, and the position of the first one."""
+    if not 0 <= version < LOWEST_VERSION:
+        _check_version(version)
+    flexible = version >= FIRST_FLEXIBLE
+    transactional_id, at = read_nullable_string(data, 0, flexible) if version >= LOWEST_VERSION else (None, 0)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
+    count, at = read_count(data, at + 6, flexible)
+    return transactional_id, acks, timeout_ms, count, at
+
+
+def read_produce_end(data: memoryview, at: int, flexible: bool) -> Buffer:
+    """Return the tagged fields of a request, after which it ends."""
+    start = at
+    if flexible:
+        at = skip_tags(data, at)
+    check_end(data, at)
+    return data[start:at] if at - start > 1 else NO_TAGS
+
+
+def read_flexible_partitions(data: memoryview, at: int, count: int, into: list[PartitionProduce]) -> int:
     """Read partitions in the hot loop: index, compact records, tagged fields.
 
     Varints are read in line from four bytes at once: even the smallest last partition has four bytes after its index,
@@ -174,7 +185,8 @@ def _read_flexible_partitions(data: memoryview, at: int, count: int, into: list[
     return at
 
 
-def _read_partitions(data: memoryview, at: int, count: int, into: list[PartitionProduce]) -> int:
+def read_partitions(data: memoryview, at: int, count: int, into: list[PartitionProduce]) -> int:
+    """Read partitions of a version that is not flexible."""
     unpack, end = _INDEX_LENGTH.unpack_from, len(data)
     for _ in range(count):
         index, length = unpack(data, at)
@@ -194,29 +206,41 @@ def _read_partitions(data: memoryview, at: int, count: int, into: list[Partition
 
 def build_produce_request(request: ProduceRequest) -> list[Buffer]:
     """Return the body of a request, whose topics may have been filtered; records are passed by reference."""
-    _check_version(request.version)
-    flexible = request.version >= FIRST_FLEXIBLE
-    small = bytearray(write_string(request.transactional_id, flexible))
-    small += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
-    small += write_count(len(request.topics), flexible)
     buffers: list[Buffer] = []
+    flexible, small = request.version >= FIRST_FLEXIBLE, write_produce_head(request)
     for topic, partitions, tagged in request.topics:
-        small += _write_topic(topic, request.version)
+        small += write_topic(topic, request.version)
         small += write_count(len(partitions), flexible)
-        for index, records, partition_tagged in partitions:
-            small += INT32.pack(index)
-            small += write_count(-1 if records is None else len(records), flexible)
-            if records:
-                buffers += (bytes(small), records)
-                small.clear()
-            if flexible:
-                small += partition_tagged
+        write_partitions(partitions, flexible, small, buffers)
         if flexible:
             small += tagged
     if flexible:
         small += request.tagged
     buffers.append(bytes(small))
     return buffers
+
+
+def write_produce_head(request: ProduceRequest) -> bytearray:
+    """Return what comes before the topics of a request."""
+    _check_version(request.version)
+    flexible = request.version >= FIRST_FLEXIBLE
+    small = bytearray(write_string(request.transactional_id, flexible))
+    small += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
+    return small + write_count(len(request.topics), flexible)
+
+
+def write_partitions(
+    partitions: Iterable[PartitionProduce], flexible: bool, small: bytearray, buffers: list[Buffer]
+) -> None:
+    """Write partitions of a request: `small` has what is not in the `buffers` yet."""
+    for index, records, tagged in partitions:
+        small += INT32.pack(index)
+        small += write_count(-1 if records is None else len(records), flexible)
+        if records:
+            buffers += (bytes(small), records)
+            small.clear()
+        if flexible:
+            small += tagged
 
 
 def build_produce_response(version: int, topics: list[TopicProduced], throttle_ms: int = 0) -> bytes:
@@ -326,7 +350,8 @@ def skip_topic_responses(data: Buffer, version: int) -> int:
     return at
 
 
-def _write_topic(topic: str | bytes, version: int) -> bytes:
+def write_topic(topic: str | bytes, version: int) -> bytes:
+    """Return a topic's name or ID as a request or response has it."""
     if isinstance(topic, str):
         if version >= FIRST_TOPIC_ID:
             raise ValueError(f"Produce v{version} names topics by ID")
@@ -340,21 +365,27 @@ def _write_topics(version: int, topics: list[TopicProduced]) -> bytes:
     flexible = version >= FIRST_FLEXIBLE
     out = bytearray()
     for topic, partitions in topics:
-        out += _write_topic(topic, version)
+        out += write_topic(topic, version)
         out += write_count(len(partitions), flexible)
-        for answer in partitions:
-            out += _PARTITION_PRODUCED.pack(*answer[:4])
-            if version >= 5:
-                out += INT64.pack(answer.log_start_offset)
-            if version >= 8:
-                out += write_count(len(answer.record_errors), flexible)
-                for batch_index, message in answer.record_errors:
-                    out += INT32.pack(batch_index) + write_string(message, flexible)
-                    if flexible:
-                        out += NO_TAGS
-                out += write_string(answer.error_message, flexible)
-            if flexible:
-                out += NO_TAGS
+        write_produced(partitions, version, out)
         if flexible:
             out += NO_TAGS
     return bytes(out)
+
+
+def write_produced(partitions: Iterable[PartitionProduced], version: int, out: bytearray) -> None:
+    """Write the answers for partitions."""
+    flexible = version >= FIRST_FLEXIBLE
+    for answer in partitions:
+        out += _PARTITION_PRODUCED.pack(*answer[:4])
+        if version >= 5:
+            out += INT64.pack(answer.log_start_offset)
+        if version >= 8:
+            out += write_count(len(answer.record_errors), flexible)
+            for batch_index, message in answer.record_errors:
+                out += INT32.pack(batch_index) + write_string(message, flexible)
+                if flexible:
+                    out += NO_TAGS
+            out += write_string(answer.error_message, flexible)
+        if flexible:
+            out += NO_TAGS

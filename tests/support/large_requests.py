@@ -13,6 +13,8 @@ from proxy.wire.primitives import (
     MAX_WHOLE_ELEMENTS,
     write_count,
 )
+from proxy.wire.produce import PartitionProduce, ProduceRequest, TopicProduce, build_produce_request
+from tests.batches import make_batch
 
 _SPARE = 100
 """Elements by which a request stays below a bound: a request has other arrays, too."""
@@ -22,6 +24,8 @@ DECODED = MAX_DECODED_ELEMENTS - _SPARE
 """Elements of a request that is decoded as a whole."""
 WHOLE = MAX_WHOLE_ELEMENTS - _SPARE
 """Elements of a request that is read in one step."""
+PRODUCED = 8_000
+"""Elements of a Produce up to which it was measured: keys of a segment with more runs are sorted in one step."""
 REJECTED = MAX_REJECTED_ELEMENTS - _SPARE
 """Elements of a request that is rejected because it names a diskless topic."""
 
@@ -74,6 +78,15 @@ def _mixed(number: int, rest: bytes) -> bytes:
     return _count(number // 2) + b"\x02d" + rest + _classic_names(number // 2 - 1, rest)
 
 
+def _produce(*partitions: tuple[str, int]) -> bytes:
+    """Return Produce v9 to this many partitions of each topic, with the same batch for all."""
+    batch = memoryview(make_batch())
+    topics = [
+        TopicProduce(name, [PartitionProduce(index, batch) for index in range(number)]) for name, number in partitions
+    ]
+    return b"".join(build_produce_request(ProduceRequest(9, None, -1, 60_000, topics)))
+
+
 FETCH_HEAD = b"\xff\xff\xff\xff" + bytes(4) + b"\0\0\0\1" + b"\x7f\0\0\0" + b"\0" + bytes(4) + b"\xff\xff\xff\xff"
 """Fetch v12: a consumer that does not wait, and without a session."""
 FETCH_END = b"\x01\x01\0"
@@ -88,6 +101,11 @@ _TOPOLOGY = b"\1" + bytes(4)
 """A topology that is not null, and its epoch."""
 
 LARGE: dict[str, Large] = {
+    "Produce to diskless partitions": Large(0, 9, lambda n: _produce(("d", n)), PRODUCED),
+    "Produce to classic topics": Large(
+        0, 9, lambda n: _produce(*((f"{one:06}", 1) for one in range(n // 2))), PRODUCED
+    ),
+    "Produce to both": Large(0, 9, lambda n: _produce(("c", n // 2), ("d", n // 2)), PRODUCED),
     "ListOffsets of partitions": Large(2, 7, lambda n: bytes(5) + _one_topic(_indexes(n, 4 + 8)) + b"\0"),
     "ListOffsets of topics": Large(2, 7, lambda n: bytes(5) + _mixed(n, _count(1) + bytes(16) + b"\0\0") + b"\0"),
     "CreateTopics": Large(19, 7, lambda n: _count(n) + _classic_names(n, _CREATED) + b"\0\0\x27\x10\1\0"),
@@ -147,7 +165,6 @@ LARGE: dict[str, Large] = {
 """Requests by name."""
 
 SMALL: dict[int, str] = {
-    0: "Produce is measured with the handler that splits it",
     17: "SaslHandshake names a mechanism, within limits.max_unauthenticated_request_bytes",
     18: "ApiVersions names the client's software",
     35: "DescribeLogDirs is answered in one step so far (decision record 0068)",

@@ -12,7 +12,8 @@ from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.diskless.wal.outcome import Outcome
 from proxy.produce_offload import ProduceOffload
 from proxy.producing.classic import ClassicHalf
-from proxy.producing.pending import DisklessProduce, PendingProduce
+from proxy.producing.parts import DisklessProduce
+from proxy.producing.pending import PendingProduce
 from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -82,6 +83,8 @@ class Intake:
     def not_stored(self, topic_id, partition, *producer):
         self.not_given.append((topic_id, partition))
 
+    refused = not_stored
+
 
 class FullIndex:
     """The index of these partitions is full."""
@@ -108,6 +111,7 @@ def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
         racks=sent.racks,
         stats=sent.stats,
         memory=sent.memory,
+        turns=sent.shared.turns,
         throttled_log=sent.shared.throttled_log,
         now=sent.now,
         wall_clock_ms=lambda: 1_700_000_000_000,

@@ -15,7 +15,7 @@ The caller gets an `Outcome` per batch, through the callback that came with it:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -39,6 +39,7 @@ from proxy.records.batches import BatchHeader
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.wire.steps import Steps, in_slices
 
 log = structlog.get_logger()
 
@@ -237,7 +238,7 @@ class WalBuffer:
         async with self._uploads:
             if not segment.waiting:
                 return None
-            built = segment.builder.build()
+            built = await _in_slices(segment.builder.build_in_steps())
             began_s = asyncio.get_running_loop().time()
             segment.not_after_ms = no_later(0, self._coordinator, self._max_age_ms)
             await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
@@ -267,7 +268,7 @@ class WalBuffer:
                 failure = error
             else:
                 self._heard(answers)
-                self._settle(segment, built, answers)
+                await self._settle(segment, built, answers)
                 left = {(run.topic_id, run.partition) for run in answers if run.error_code == REQUEST_TIMED_OUT}
                 refused = segment.waiting.keys() - left
                 self._fail(segment, REQUEST_TIMED_OUT, refused & unknown)
@@ -284,11 +285,36 @@ class WalBuffer:
         self._stats.commit_seconds.observe(loop.time() - began_s)
         self.recent.committed(built.segment, loop.time() - began_s)
 
-    def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
+    async def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
         """Report the outcomes, except for held batches, and for runs that may be committed later, which `_fail`
         reports."""
-        reports: list[tuple[Settle, Outcome]] = []
         proposed = {(run.topic_id, run.partition): run for run in built.runs}
+        unseen_batches = 0
+        for some in in_slices(answers):
+            unseen_batches += self._settle_some(segment, built, proposed, some)
+            if len(answers) > len(some):
+                await asyncio.sleep(0)  # no later segment commits these partitions meanwhile: see `_has_earlier`
+        self._stats.refused_unseen_batches += unseen_batches
+        now_ms = self._coordinator.store_time_ms()
+        if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
+            self._throttled_log.warning(
+                "commit_too_late",
+                batches=unseen_batches,
+                reason="their object may be deleted already: this process, or the coordinator's store, was "
+                "stopped for too long",
+                effect=_RETRIABLE,
+                remedy="check event_loop_lag_seconds, and whether the store answers",
+            )
+
+    def _settle_some(
+        self,
+        segment: _Segment,
+        built: BuiltSegment,
+        proposed: Mapping[_Partition, PartitionRun],
+        answers: Iterable[RunAnswer],
+    ) -> int:
+        """Report the outcomes of some runs. Return the number of batches that were not looked at."""
+        reports: list[tuple[Settle, Outcome]] = []
         unseen_batches = 0
         try:
             for run in answers:
@@ -303,17 +329,7 @@ class WalBuffer:
                     reports += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
         finally:
             report(reports)
-        self._stats.refused_unseen_batches += unseen_batches
-        now_ms = self._coordinator.store_time_ms()
-        if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
-            self._throttled_log.warning(
-                "commit_too_late",
-                batches=unseen_batches,
-                reason="their object may be deleted already: this process, or the coordinator's store, was "
-                "stopped for too long",
-                effect=_RETRIABLE,
-                remedy="check event_loop_lag_seconds, and whether the store answers",
-            )
+        return unseen_batches
 
     def _outcomes(
         self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
@@ -368,3 +384,14 @@ class WalBuffer:
     def _note_failed(self, segment: _Segment, partition: _Partition) -> None:
         for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():
             self.failures.note(*partition, producer_id, epoch, sequence)
+
+
+async def _in_slices(steps: Steps[BuiltSegment]) -> BuiltSegment:
+    """Do the work, and let others have the loop between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            built: BuiltSegment = done.value
+            return built
+        await asyncio.sleep(0)

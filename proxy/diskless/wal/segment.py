@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from proxy.coordinator.interface import PartitionRun, ProposedBatch, Row
 from proxy.records.batches import BatchHeader, check_offsets, read_header
+from proxy.wire.steps import Steps, at_once, in_slices
 
 FORMAT_VERSION = 0
 MERGED_FORMAT_VERSION = 1
@@ -114,14 +115,23 @@ class SegmentBuilder:
         `segment` is its 16-byte UUID; a random one if None. The builder stays as it is, so the same batches can be
         built again under a second name.
         """
+        return at_once(self.build_in_steps(segment))
+
+    def build_in_steps(self, segment: bytes | None = None) -> Steps[BuiltSegment]:
+        """Do `build` with pauses. A partition that is discarded meanwhile may be in the segment."""
         pieces: list[bytes | memoryview] = [_PREAMBLE]
         runs: list[PartitionRun] = []
         position = len(_PREAMBLE)
-        for key, parts in sorted(self._parts.items()):
-            proposed = tuple(self._proposed[key])
-            runs.append(PartitionRun(*key, position, proposed, key in self._stamped))
-            pieces += parts
-            position += sum(batch.length for batch in proposed)
+        keys = sorted(self._parts)
+        for some in in_slices(keys):
+            for key in some:
+                proposed = tuple(self._proposed.get(key, ()))
+                if proposed:
+                    runs.append(PartitionRun(*key, position, proposed, key in self._stamped))
+                    pieces += self._parts[key]
+                    position += sum(batch.length for batch in proposed)
+            if len(keys) > len(some):
+                yield
         return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
 
 

@@ -1,0 +1,59 @@
+"""The parts of a Produce with diskless topics that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.accounting.accounting import Accounts
+from proxy.client.rights import ClientRights
+from proxy.diskless.index_watch import IndexWatch
+from proxy.diskless.wal.intake import Intake
+from proxy.process.memory import MemoryBudget
+from proxy.process.turns import Turns
+from proxy.producing.classic import ClassicProduce
+from proxy.quotas.quotas import Quotas
+from proxy.routing.racks import Racks
+from proxy.telemetry.stats import Stats
+from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.topics.topic_defaults import TopicDefaults
+from proxy.topics.topics import Topics
+
+
+class DisklessProduce:
+    """The parts that every Produce with diskless topics needs."""
+
+    def __init__(
+        self,
+        *,
+        classic: ClassicProduce,
+        topics: Topics,
+        topic_defaults: TopicDefaults,
+        rights: ClientRights,
+        quotas: Quotas,
+        index_watch: IndexWatch,
+        intake: Intake,
+        accounts: Accounts,
+        racks: Racks,
+        stats: Stats,
+        memory: MemoryBudget,
+        turns: Turns,
+        throttled_log: ThrottledLog,
+        now: Callable[[], float],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self.classic = classic
+        self.topics = topics
+        self.topic_defaults = topic_defaults
+        self.rights = rights
+        self.quotas = quotas
+        self.index_watch = index_watch
+        self.intake = intake
+        self.accounts = accounts
+        self.racks = racks
+        self.stats = stats
+        self.memory = memory
+        self.turns = turns
+        self.throttled_log = throttled_log
+        self.now = now
+        self.wall_clock_ms = wall_clock_ms
