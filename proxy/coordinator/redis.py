@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
-from proxy.coordinator.carrying import Carrier, Refused, StoreTrust
+from proxy.coordinator.carrying import Carrier, StoreTrust
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.guarded_calls import GuardedCarrier
 from proxy.coordinator.interface import (
@@ -34,6 +34,7 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.journalled_calls import JournalledCarrier
+from proxy.coordinator.redis_answers import failed_run, is_later, left_over, refused_run
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shard_states import ShardStates
@@ -42,8 +43,6 @@ from proxy.coordinator.view import View
 from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
     OFFSET_OUT_OF_RANGE,
-    REQUEST_TIMED_OUT,
-    THROTTLING_QUOTA_EXCEEDED,
 )
 
 log = structlog.get_logger()
@@ -119,7 +118,7 @@ class RedisCoordinator:
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
         keys = [partition_key(topic_id, partition) for partition in partitions]
         while keys:
-            keys = _left_over(await self._run("create_logs", keys, keys, b"\1" if growing else b"\0"))
+            keys = left_over(await self._run("create_logs", keys, keys, b"\1" if growing else b"\0"))
             await self._delete(keys, goes_on=True)
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
@@ -129,7 +128,7 @@ class RedisCoordinator:
     async def _delete(self, keys: list[bytes], *, goes_on: bool) -> None:
         while keys:
             limits = packing.pack_delete_limits(MAX_ROWS_PER_DELETE_CALL, goes_on=goes_on)
-            keys = _left_over(await self._run("delete_logs", keys, keys, limits))
+            keys = left_over(await self._run("delete_logs", keys, keys, limits))
             goes_on = True
 
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
@@ -168,7 +167,7 @@ class RedisCoordinator:
             raise failures[0]
         for reason in dict.fromkeys(map(str, failures)):
             log.warning("commit_failed_in_part", reason=reason, remedy="none; the commit is retried, see the reason")
-        return merge(runs, replies, packing.unpack_run_answers, _refused_run, _failed_run)
+        return merge(runs, replies, packing.unpack_run_answers, refused_run, failed_run)
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         """Return at most MAX_ROWS_PER_FIND rows of a partition, and fewer of each if many partitions have many rows.
@@ -223,7 +222,7 @@ class RedisCoordinator:
             left = {item: request for item, request in left.items() if item not in asked}
             for (item, request), (answer, again_from) in zip(asked.items(), found, strict=True):
                 known = answers.get(item)
-                if known is None or answer.error_code or _is_later(answer, known):
+                if known is None or answer.error_code or is_later(answer, known):
                     answers[item] = answer
                 if again_from >= 0:
                     left[item] = request._replace(from_offset=again_from)
@@ -395,21 +394,3 @@ class RedisCoordinator:
     async def _run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
         """See `ShardCalls.run_everywhere`."""
         return await self._calls.run_everywhere(name, *arguments)
-
-
-def _refused_run(run: PartitionRun, why: Refused) -> RunAnswer:
-    error_code = THROTTLING_QUOTA_EXCEEDED if why is Refused.FULL else KAFKA_STORAGE_ERROR
-    return RunAnswer(run.topic_id, run.partition, error_code, (), -1, -1)
-
-
-def _is_later(answer: OffsetAnswer, known: OffsetAnswer) -> bool:
-    """True if the answer has a later timestamp, or is the first one with a timestamp."""
-    return answer.offset >= 0 and (known.offset < 0 or answer.timestamp_ms > known.timestamp_ms)
-
-
-def _left_over(replies: list[Reply]) -> list[bytes]:
-    return [key for reply in replies for key in packing.unpack_partition_keys(reply.packed)]
-
-
-def _failed_run(run: PartitionRun) -> RunAnswer:
-    return RunAnswer(run.topic_id, run.partition, REQUEST_TIMED_OUT, (), -1, -1)
