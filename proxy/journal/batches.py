@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from crc32c import crc32c
 
 from proxy.coordinator.interface_journal import JournalRecord
@@ -13,13 +15,12 @@ from proxy.wire.primitives import INT32, INT64
 _LENGTH_POSITION = INT64.size
 
 
-def read_batches(data: bytes, from_position: int) -> list[JournalRecord]:
-    """Return the records from a position on. A batch at the end that is cut off is left out.
+def read_batches(data: bytes, from_position: int) -> Iterator[JournalRecord]:
+    """Yield the records from a position on. A batch at the end that is cut off is left out.
 
     The positions have no gaps, and every batch has the time of its append. Raises RecordsError if that is not so.
     """
-    view = memoryview(data)
-    records: list[JournalRecord] = []
+    view, make = memoryview(data), tuple.__new__
     at, expected = 0, from_position
     while len(data) - at >= HEADER_BYTES:
         length = INT32.unpack_from(data, at + _LENGTH_POSITION)[0] + LENGTH_END
@@ -34,12 +35,9 @@ def read_batches(data: bytes, from_position: int) -> list[JournalRecord]:
             raise RecordsError(CORRUPT_MESSAGE, f"a batch is at position {base_offset} instead of {expected}")
         if not header.timestamp_type:
             raise RecordsError(CORRUPT_MESSAGE, f"the batch at position {base_offset} has no time of its append")
-        values = plain_values(batch, header)
-        first = max(from_position - base_offset, 0)
-        records += (
-            JournalRecord(base_offset + place, header.max_timestamp_ms, values[place])
-            for place in range(first, len(values))
-        )
-        expected = base_offset + len(values)
+        time_ms = header.max_timestamp_ms
+        for position, value in enumerate(plain_values(batch, header), base_offset):
+            if position >= from_position:
+                yield make(JournalRecord, (position, time_ms, value))
+        expected = base_offset + header.record_count
         at += length
-    return records

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from proxy.brokers.service import ServiceConnection
@@ -25,6 +26,9 @@ Result = TypeVar("Result")
 
 _FINAL = frozenset({TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION, OFFSET_OUT_OF_RANGE})
 """Errors that another attempt would not change."""
+
+_RECORDS_AT_A_TIME = 256
+"""Number of records that are parsed without a pause: about a millisecond."""
 
 
 class _TryAgain(Exception):
@@ -55,7 +59,7 @@ class Reads:
             if answer.error_code == OFFSET_OUT_OF_RANGE:
                 return None
             _check(answer.error_code)
-            records = read_batches(b"".join(answer.records), from_position)
+            records = await _all_of(read_batches(b"".join(answer.records), from_position))
             if records:
                 self._known.learn(partition, records[-1].position + 1)
             elif from_position < floor:
@@ -159,3 +163,15 @@ def _check(error_code: int) -> None:
         raise JournalUnavailable(described(error_code), appended=False)
     if error_code != NONE:
         raise _TryAgain(described(error_code))
+
+
+async def _all_of(records: Iterator[JournalRecord]) -> list[JournalRecord]:
+    """Return all records, with pauses: an answer may hold many thousands."""
+    found = list(islice(records, _RECORDS_AT_A_TIME))
+    count = len(found)
+    while count == _RECORDS_AT_A_TIME:
+        await asyncio.sleep(0)
+        more = list(islice(records, _RECORDS_AT_A_TIME))
+        found += more
+        count = len(more)
+    return found

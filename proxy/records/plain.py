@@ -7,7 +7,7 @@ varints for the deltas of timestamp and offset, key, value and headers, each wit
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
@@ -42,38 +42,51 @@ def plain_batch(values: Sequence[bytes], timestamp_ms: int) -> bytes:
     return _BEFORE_CRC.pack(0, length, -1, MAGIC, crc32c(covered)) + covered
 
 
-def plain_values(batch: Buffer, header: BatchHeader) -> list[bytes]:
-    """Return the values of the records of a batch without compression, in their order; a null value is empty.
+def plain_values(batch: Buffer, header: BatchHeader) -> Iterator[bytes]:
+    """Yield the values of the records of a batch without compression, in their order; a null value is empty.
 
     Keys and headers are skipped. Raises RecordsError if the records do not match the header, or have gaps between their
     offsets.
     """
     if header.compression:
         raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, f"the records are compressed with codec {header.compression}")
-    data = bytes(batch[HEADER_BYTES : header.length])
-    values, at = [], 0
-    try:
-        for place in range(header.record_count):
-            length, at = read_varint(data, at)
-            end = at + length
-            _, at = read_varint(data, at + 1)
-            offset_delta, at = read_varint(data, at)
-            key_length, at = read_varint(data, at)
-            value_length, at = read_varint(data, at + max(key_length, 0))
-            value = data[at : at + max(value_length, 0)]
-            if length < 0 or at + len(value) >= end or end > len(data) or len(value) != max(value_length, 0):
-                raise _corrupt(f"record {place} of {header.record_count} does not fit its length")
-            if offset_delta != place:
-                raise _corrupt(f"record {place} has the offset delta {offset_delta}")
-            values.append(value)
-            at = end
-    except IndexError:
-        raise _corrupt(f"the records end after {len(values)} of {header.record_count}") from None
-    if at != len(data):
-        raise _corrupt(f"{len(data) - at} bytes follow the last record")
     if header.last_offset_delta != header.record_count - 1:
         raise _corrupt(f"{header.record_count} records have a last offset delta of {header.last_offset_delta}")
-    return values
+    data, at = bytes(batch[HEADER_BYTES : header.length]), 0
+    size = len(data)
+    for place in range(header.record_count):
+        try:
+            # Most lengths take two bytes: those are read here, where a call would take longer.
+            first, second = data[at], data[at + 1]
+            if first >= 0x80 > second:
+                length, start = (first & 0x7F | second << 7) >> 1, at + 2
+            else:
+                length, start = read_varint(data, at)
+            at = start + length
+            if length < 0 or at > size:
+                raise _corrupt(f"record {place} of {header.record_count} says {length} bytes of {size - start}")
+            value_at, value_end = _value(data, start, place)
+        except IndexError:
+            raise _corrupt(f"the records end after {place} of {header.record_count}") from None
+        if value_end >= at:
+            raise _corrupt(f"record {place} of {header.record_count} does not fit its {length} bytes")
+        yield data[value_at:value_end]
+    if at != size:
+        raise _corrupt(f"{size - at} bytes follow the last record")
+
+
+def _value(data: bytes, start: int, place: int) -> tuple[int, int]:
+    """Return start and end of the value of the record whose attributes are at `start`.
+
+    Raises RecordsError if its offset is not that of its place, and IndexError at the end of the data.
+    """
+    _, at = read_varint(data, start + 1)
+    offset_delta, at = read_varint(data, at)
+    if offset_delta != place:
+        raise _corrupt(f"record {place} has the offset delta {offset_delta}")
+    key_length, at = read_varint(data, at)
+    value_length, at = read_varint(data, at + max(key_length, 0))
+    return at, at + max(value_length, 0)
 
 
 def _corrupt(text: str) -> RecordsError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.planted.journal_bugs import JOURNAL_BUGS
 from tests.planted.plant import Bug
 
 _JUDGE = ("tests/unit/judge/test_findings.py", "tests/unit/judge/test_clean.py", "tests/unit/judge/test_planted.py")
@@ -342,5 +343,6 @@ BUGS: tuple[Bug, ...] = (
         "    return found\n",
         ("tests/unit/verify/test_payload.py",),
     ),
+    *JOURNAL_BUGS,
 )
 """One bug at least for each room that serves or keeps records."""

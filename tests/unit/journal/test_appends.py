@@ -151,20 +151,20 @@ async def test_a_connection_that_ends_before_the_answer_leaves_the_outcome_unkno
 
 
 async def test_no_answer_in_time_leaves_the_outcome_unknown() -> None:
-    async with cluster_double() as double, journal_at(double, timeout_ms=1_000) as journal:
+    async with cluster_double() as double, journal_at(double, timeout_ms=2_000) as journal:
         double.acts.append(Act(until=asyncio.Event()))
-        with pytest.raises(JournalUnavailable, match="within 1 s") as unknown:
+        with pytest.raises(JournalUnavailable, match="within 2 s") as unknown:
             await journal.append(0, b"a")
         assert unknown.value.appended
         assert double.logs[0] == [b"a"]
 
 
 async def test_a_leader_that_can_not_be_connected_to_has_appended_nothing() -> None:
-    async with cluster_double() as double, journal_at(double, timeout_ms=1_000) as journal:
+    async with cluster_double() as double, journal_at(double, timeout_ms=2_000) as journal:
         double.ports[3] = 1
         double.leaders[0] = 3, 1
         double.acts.append(Act(errors.NOT_LEADER_OR_FOLLOWER))
-        with pytest.raises(JournalUnavailable, match=r"could not be sent within 1 s: 127\.0\.0\.1:1") as failed:
+        with pytest.raises(JournalUnavailable, match=r"could not be sent within 2 s: 127\.0\.0\.1:1") as failed:
             await journal.append(0, b"a")
         assert not failed.value.appended
         append = asyncio.create_task(journal.append(0, b"b"))

@@ -85,7 +85,7 @@ async def test_brokers_that_do_not_answer_are_no_reason_to_reject_the_topic() ->
     async with cluster_double() as double:
         double.topic_error = errors.LEADER_NOT_AVAILABLE
         with pytest.raises(JournalUnavailable, match=r"can't be opened: .*LEADER_NOT_AVAILABLE"):
-            async with journal_at(double, timeout_ms=500):
+            async with journal_at(double, timeout_ms=2_000):
                 raise AssertionError("opened")
 
 
