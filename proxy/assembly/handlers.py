@@ -34,7 +34,7 @@ from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.rewrite_metadata import RewriteMetadata
 
 _TOPICS = Spread(("topics",), "topics")
-_DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
+_DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=1024, max_elements=64)
 """The answer has some forty configs of each resource."""
 _ALTERED = Spread(("resources",), "responses", cuts_elements=False, once=True)
 _CREATED = Spread(("topics",), "topics", cuts_elements=False, once=True)
@@ -148,7 +148,7 @@ def _of_topics(parts: Parts) -> dict[int, Handler]:
         cluster=cluster,
         throttled_log=process.throttled_log,
     )
-    describe_configs = DescribeConfigs(settings, topics=topics, cluster=cluster)
+    describe_configs = DescribeConfigs(settings, topics=topics, cluster=cluster, turns=process.turns)
     alter_configs = in_parts(AlterConfigs(settings.redis, topics=topics, now=process.now).alter_configs, _ALTERED)
     create_partitions = CreatePartitions(
         topics=topics, reservations=creation.reservations, growth=creation.partition_growth
@@ -156,7 +156,7 @@ def _of_topics(parts: Parts) -> dict[int, Handler]:
     return {
         19: in_parts(create_topics.create_topics, _CREATED),
         20: in_parts(delete_topics.delete_topics, _DELETED),
-        32: in_parts(describe_configs.describe_configs, _DESCRIBED),
+        32: in_parts(describe_configs.describe_configs, _DESCRIBED._replace(skip=describe_configs.skip_result)),
         33: alter_configs,
         37: in_parts(create_partitions.create_partitions, _GROWN),
         44: alter_configs,

@@ -5,13 +5,17 @@ shadow was given in its place, the next synonym (the brokers' own default) shows
 `min.insync.replicas` is 1, whatever the shadow has: it takes no part in how a diskless batch becomes durable, and tools
 compare it with the one replica that they are shown.
 While this proxy's lease is out, its copy of the registry may be of any age: then REQUEST_TIMED_OUT, which is retriable.
+
+Tools describe all topics of a cluster at once, and most topics have the same configs. So what became of a broker's
+configs is cached, by their bytes and all that goes into it.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -22,13 +26,15 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import Slot
 from proxy.config import Settings
-from proxy.coordinator.interface_registry import DisklessTopic
+from proxy.process.turns import Turns
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
 from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.topics.topics import Topics
-from proxy.wire.cold import encode, nested, read_request, read_response
+from proxy.wire.cold import encode, nested, read_entity, read_request
+from proxy.wire.described_configs import Described, RecentConfigs, result_type, rewrite_described
 from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import Buffer
 
 _NOT_CURRENT = (
     "This proxy can't reach the coordinator, which keeps diskless topics' configs. Ask again, or another proxy."
@@ -37,17 +43,23 @@ _DEFAULT_CONFIG = 5
 _MIN_INSYNC_REPLICAS_SHOWN = "1"
 """The lowest value that brokers allow, and Kafka's own default."""
 _BOOLEAN = 1
-_WITH_SYNONYMS = 1
-"""First version that gives the source of a value; v0 only says whether it is a default."""
+_MAX_CACHED = 64
+"""Changed configs that are kept, each of 32 KiB at most."""
+_CACHED_BYTES = 32_768
 
 
 class DescribeConfigs:
     """Handler of DescribeConfigs."""
 
-    def __init__(self, settings: Settings, *, topics: Topics, cluster: Cluster) -> None:
+    def __init__(self, settings: Settings, *, topics: Topics, cluster: Cluster, turns: Turns) -> None:
         self._settings = settings
         self._topics = topics
         self._cluster = cluster
+        self._turns = turns
+        self._recent = RecentConfigs()
+        self._answered = RecentConfigs()
+        self._changed: OrderedDict[Any, bytes] = OrderedDict()
+        """Configs for the client, by the broker's and all that they depend on."""
 
     def describe_configs(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
         """Forward what is about no diskless topic."""
@@ -68,30 +80,46 @@ class DescribeConfigs:
             await topics.look_again()  # another proxy may have answered the creation already
         diskless = diskless_topics_of(asked.resources, topics)
         keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
-        tells_sources = request.api_version >= _WITH_SYNONYMS
         # Synonyms show the value of a config that only the placeholder topic has.
-        wider = replace(asked, include_synonyms=True) if tells_sources else asked
+        wider = replace(asked, include_synonyms=True)
         body = await client.ask(request, request.api_key, request.api_version, encode(wider))
-        try:
-            response = read_response(request.api_key, request.api_version, body)
-        except ProtocolError:
-            slot.fill([body])  # an error code of a newer broker, for example
-            return
         defaults, is_current = await self._defaults(), topics.is_current
+        strip = not asked.include_synonyms
 
-        def merged(result: Any) -> Any:
-            name = str(result.resource_name)
-            if result.resource_type != TOPIC or name not in diskless or result.error_code.value != NONE:
-                return result
-            if not is_current:
-                error_code = ErrorCode(REQUEST_TIMED_OUT)
-                return replace(result, error_code=error_code, error_message=_NOT_CURRENT, configs=())
-            return _merged(result, diskless[name], keys[name], defaults)
+        def changed(result: Described) -> Buffer | None:
+            is_topic = result.resource_type == TOPIC and result.error_code == NONE
+            entry = diskless.get(result.name) if is_topic else None
+            if entry is None and not strip:
+                return None
+            if entry is not None and not is_current:
+                return _not_current(request.api_version, result)
+            kept = None if entry is None else entry.configs
+            merging = _Merging(request.api_version, kept, keys.get(result.name), defaults, strip)
+            return b"".join((result.head, self._configs(result, merging)))
 
-        results = tuple(merged(result) for result in response.results)
-        if tells_sources and not asked.include_synonyms:
-            results = tuple(_without_synonyms(result) for result in results)
-        slot.fill([encode(replace(response, results=results))])
+        try:
+            rewriting = rewrite_described.steps(body, request.api_version, self._recent, changed)
+            slot.fill(await self._turns.do(rewriting))
+        except ProtocolError:
+            slot.fill([body])  # a field of a newer broker, for example
+
+    def _configs(self, result: Described, merging: _Merging) -> bytes:
+        """Return the configs of a result for the client. Raises ProtocolError."""
+        key = (result.configs, merging.key())
+        found = self._changed.get(key)
+        if found is not None:
+            self._changed.move_to_end(key)
+            return found
+        found = merging.configs(result)
+        if len(found) <= _CACHED_BYTES and len(result.configs) <= _CACHED_BYTES:
+            self._changed[key] = found
+            if len(self._changed) > _MAX_CACHED:
+                self._changed.popitem(last=False)
+        return found
+
+    def skip_result(self, version: int, answer: memoryview, at: int) -> int:
+        """Return the position after a result in one of its answers. Raises ProtocolError."""
+        return self._answered.skip(version, answer, at)
 
     async def _defaults(self) -> dict[str, str]:
         """Return the values that the placeholder topic would have without its own; brokers have no synonym of time
@@ -107,10 +135,41 @@ class DescribeConfigs:
         }
 
 
-def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None, defaults: dict[str, str]) -> Any:
-    """The broker's result for a shadow as that of its diskless topic."""
+class _Merging(NamedTuple):
+    """What a broker's configs of a topic are changed by."""
+
+    version: int
+    kept: dict[str, str] | None
+    """Configs in the registry; None for a topic that is not diskless."""
+    keys: tuple[str, ...] | None
+    """Names of the requested configs; None for all."""
+    defaults: dict[str, str]
+    strips_synonyms: bool
+
+    def key(self) -> Any:
+        """Return the same as a key."""
+        kept = None if self.kept is None else tuple(sorted(self.kept.items()))
+        return self.version, kept, self.keys, tuple(self.defaults.items()), self.strips_synonyms
+
+    def configs(self, result: Described) -> bytes:
+        """Return the configs for the client. Raises ProtocolError."""
+        read = read_entity(result_type(self.version), result.whole())
+        if self.kept is not None:
+            read = _merged(read, self.kept, self.keys, self.defaults)
+        if self.strips_synonyms:
+            read = _without_synonyms(read)
+        return encode(read)[len(result.head) :]
+
+
+def _not_current(version: int, result: Described) -> bytes:
+    read = read_entity(result_type(version), result.whole())
+    return encode(replace(read, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=_NOT_CURRENT, configs=()))
+
+
+def _merged(result: Any, kept: dict[str, str], keys: tuple[str, ...] | None, defaults: dict[str, str]) -> Any:
+    """Return the broker's result for a placeholder topic as that of its diskless topic."""
     config_type = nested(type(result), "configs")
-    configs = [_as_diskless(config, entry.configs, defaults) for config in result.configs]
+    configs = [_as_diskless(config, kept, defaults) for config in result.configs]
     if keys is None or DISKLESS_ENABLE in keys:
         configs.append(_enabled(config_type))
     return replace(result, configs=tuple(configs))
@@ -130,8 +189,6 @@ def _as_diskless(config: Any, kept: dict[str, str], defaults: dict[str, str]) ->
 
 def _set(config: Any, value: str) -> Any:
     shown = as_described(str(config.name), value)
-    if not hasattr(config, "synonyms"):
-        return replace(config, value=shown, is_default=False)
     others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)
     synonym_type = nested(type(config), "synonyms")
     own = synonym_type(name=config.name, value=value, source=DYNAMIC_TOPIC_CONFIG)
@@ -140,8 +197,6 @@ def _set(config: Any, value: str) -> Any:
 
 def _next_synonym(config: Any, default: str) -> Any:
     """Return the config without the placeholder topic's value: with the brokers' next setting, else their default."""
-    if not hasattr(config, "synonyms"):
-        return replace(config, value=default, is_default=True)
     others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)
     source = others[0].source if others else _DEFAULT_CONFIG
     return replace(config, value=others[0].value if others else default, config_source=source, synonyms=others)
@@ -149,8 +204,6 @@ def _next_synonym(config: Any, default: str) -> Any:
 
 def _kafkas_default(config: Any, value: str) -> Any:
     """Return the config as if neither the topic nor the brokers had set it."""
-    if not hasattr(config, "synonyms"):
-        return replace(config, value=value, is_default=True)
     own = tuple(one for one in config.synonyms if one.source == _DEFAULT_CONFIG)
     return replace(config, value=value, config_source=_DEFAULT_CONFIG, synonyms=own)
 
@@ -160,7 +213,6 @@ def _enabled(config_type: Any) -> Any:
         "name": lambda: DISKLESS_ENABLE,
         "value": lambda: "true",
         "read_only": lambda: True,
-        "is_default": lambda: False,
         "config_source": lambda: DYNAMIC_TOPIC_CONFIG,
         "is_sensitive": lambda: False,
         "synonyms": lambda: (

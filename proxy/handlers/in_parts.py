@@ -8,7 +8,8 @@ brokers reject them in one request, a request with such elements is not cut.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from proxy.brokers.upstream import BrokerUnreachable
@@ -39,6 +40,8 @@ class Spread(NamedTuple):
     """A request body of this size is handled whole."""
     max_elements: int = 256
     """Elements of a part. Reading, answering and writing one takes up to 20 µs."""
+    skip: Callable[[int, memoryview, int], int] | None = None
+    """Skips an element of the answer, by version, data and position, faster than a walk by kio's schema."""
 
 
 class InParts:
@@ -79,7 +82,8 @@ class InParts:
         for body in bodies:
             await turns.next()
             answer = await Part(client, request.with_body(b"".join(body)), turns).answer(handler)
-            answers.append(answer_part(key, version, answer, spread.answered))
+            skip = None if spread.skip is None else partial(spread.skip, version)
+            answers.append(await turns.do(answer_part.steps(key, version, answer, spread.answered, skip)))
             size += len(answer)
             if size > most_bytes:
                 raise ProtocolError(

@@ -36,6 +36,12 @@ def read_response(api_key: int, api_version: int, body: Buffer) -> Any:
     return _read(load_response_schema, api_key, api_version, body)
 
 
+def read_entity(entity_type: Any, data: Buffer) -> Any:
+    """Return an element of an array of a response. Raises ProtocolError."""
+    check_lengths(entity_type, data, of_client=False)
+    return _decode(entity_type, data, entity_type.__name__)
+
+
 def encode(entity: Any) -> bytes:
     """Return the body that an entity stands for."""
     stream = io.BytesIO()
@@ -66,11 +72,15 @@ def _read(load: Any, api_key: int, api_version: int, body: Buffer, most: int | N
     except KioIndexError as error:
         raise ProtocolError(f"version {api_version} of API key {api_key} is not known") from error
     check_lengths(entity_type, body, of_client=load is load_request_schema, most=most)
+    return _decode(entity_type, body, f"API key {api_key} v{api_version}")
+
+
+def _decode(entity_type: Any, body: Buffer, what: str) -> Any:
     try:
         entity, _ = entity_reader(entity_type)(body, 0)
     except Exception as error:
         # kio's readers raise whatever fits (KeyError for a tag, ValueError for a code, its own for short data).
-        raise ProtocolError(f"API key {api_key} v{api_version} can't be read: {error!r}") from error
+        raise ProtocolError(f"{what} can't be read: {error!r}") from error
     _check_nulls(entity)
     return entity
 

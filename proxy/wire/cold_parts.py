@@ -8,7 +8,7 @@ lengths is decoded. What takes long for a large message is a generator that paus
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
@@ -22,9 +22,14 @@ from proxy.wire.primitives import (
     Buffer,
     check_elements,
     check_end,
-    parsing,
     write_count,
 )
+from proxy.wire.steps import Pace, Pausing, Steps
+
+SkipElement = Callable[[memoryview, int], int]
+"""Returns the position after an element of an array, which begins at a position of the data."""
+_LARGE_ELEMENT = 32
+"""Number of ordinary elements that one counts as if it has a way of its own to be skipped."""
 
 
 class _Cut(NamedTuple):
@@ -212,9 +217,13 @@ class AnswerPart(NamedTuple):
     """True if the answer has an error of the whole request."""
 
 
-@parsing
-def answer_part(api_key: int, api_version: int, body: Buffer, array: str) -> AnswerPart:
-    """Find the array in the answer to one part. Raises ProtocolError."""
+def _answer_part(
+    api_key: int, api_version: int, body: Buffer, array: str, skip: SkipElement | None = None
+) -> Steps[AnswerPart]:
+    """Find the array in the answer to one part. Raises ProtocolError.
+
+    `skip` skips an element faster than a walk by the schema.
+    """
     found = layout(load_response_schema(api_key, api_version))
     data = memoryview(body)
     walk, at, throttle_at, failed = Walk(data, False), 0, -1, False
@@ -223,15 +232,32 @@ def answer_part(api_key: int, api_version: int, body: Buffer, array: str) -> Ans
         if field.name == array:
             start = at
             count, first = walk.begin_array(at, found.flexible)
-        elif field.name == "throttle_time":
+            at = end = yield from _skip_elements(walk, data, first, count, field, found.flexible, skip)
+            continue
+        if field.name == "throttle_time":
             throttle_at = at
         elif field.name == "error_code":
             failed = INT16.unpack_from(data, at)[0] != 0
         at = walk.skip_field(at, field, found.flexible)
-        if field.name == array:
-            end = at
     check_end(data, at)
     return AnswerPart(data, start, max(count, 0), first, end, throttle_at, failed)
+
+
+def _skip_elements(
+    walk: Walk, data: memoryview, at: int, count: int, field: Field, flexible: bool, skip: SkipElement | None
+) -> Steps[int]:
+    """Return the position after the elements."""
+    pace = Pace()
+    for _ in range(count):
+        if pace.pauses(1 if skip is None else _LARGE_ELEMENT):
+            yield
+        at = skip(data, at) if skip is not None else walk.skip_value(at, field, flexible)
+        check_end(data, at)
+    return at
+
+
+answer_part = Pausing(_answer_part)
+"""Find the array in the answer to one part, with pauses; see `_answer_part`."""
 
 
 def join_answers(api_key: int, api_version: int, parts: Sequence[AnswerPart]) -> list[Buffer]:

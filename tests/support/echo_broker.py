@@ -7,6 +7,7 @@ import struct
 import time
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from kio.index import load_response_schema
@@ -28,6 +29,16 @@ CHUNK_BYTES = 65_536
 _QUORUM = ("nodes", "current_voters", "observers", "listeners")
 _OWN_ARRAYS = ("brokers", "configs", "node_endpoints", "acquired_records", *_QUORUM)
 """Arrays of a response that are not about the elements of the request."""
+_CONFIG: dict[str, Any] = {
+    "value": "604800000",
+    "read_only": False,
+    "config_source": 5,
+    "is_sensitive": False,
+    "synonyms": (),
+    "config_type": 5,
+    "documentation": None,
+}
+"""A config of DescribeConfigs v4."""
 _ZEROS: dict[str, Any] = {
     "int8": 0,
     "int16": 0,
@@ -104,6 +115,8 @@ def echo(asked: Any, answer_type: Any) -> Any:
         shape = shapes[field.name]
         if shape.entity is not None and not shape.is_array:
             values[field.name] = None if shape.nullable else echo(asked, shape.entity)
+        elif field.name == "configs" and asked_is_resource(asked):
+            values[field.name] = configs_of(asked, elements[field.name])
         elif field.name in elements:
             values[field.name] = tuple(echo(one, elements[field.name]) for one in _array_of(asked, field.name))
         elif is_dataclass(asked) and hasattr(asked, field.name):
@@ -115,6 +128,22 @@ def echo(asked: Any, answer_type: Any) -> Any:
         elif field.default is MISSING and field.default_factory is MISSING:
             values[field.name] = _ZEROS.get(str(field.metadata.get("kafka_type")), ())
     return answer_type(**values)
+
+
+def asked_is_resource(asked: Any) -> bool:
+    """Return whether it is a resource of DescribeConfigs."""
+    return hasattr(asked, "configuration_keys")
+
+
+def configs_of(resource: Any, config_type: Any) -> tuple[Any, ...]:
+    """Return as many configs as brokers have of a topic; those of a thousand topics differ."""
+    own = config_type(**{**_CONFIG, "name": "own", "value": str(resource.resource_name)[-3:]})
+    return (*_configs(config_type), own)
+
+
+@lru_cache
+def _configs(config_type: Any) -> tuple[Any, ...]:
+    return tuple(config_type(**{**_CONFIG, "name": f"config.number.{number}"}) for number in range(36))
 
 
 def _array_of(asked: Any, name: str) -> Any:

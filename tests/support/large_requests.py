@@ -26,6 +26,8 @@ WHOLE = MAX_WHOLE_ELEMENTS - _SPARE
 """Elements of a request that is read in one step."""
 PRODUCED = 8_000
 """Elements of a Produce up to which it was measured: keys of a segment with more runs are sorted in one step."""
+DESCRIBED = 20_000
+"""Topics whose configs an answer has room for, within limits.max_response_bytes_per_connection."""
 REJECTED = MAX_REJECTED_ELEMENTS - _SPARE
 """Elements of a request that is rejected because it names a diskless topic."""
 
@@ -112,7 +114,7 @@ LARGE: dict[str, Large] = {
     "DeleteTopics": Large(20, 5, lambda n: _names(n, b"") + b"\0\0\x27\x10\0"),
     "DeleteRecords": Large(21, 2, lambda n: _one_topic(_indexes(n, 8)) + b"\0\0\x27\x10\0"),
     "OffsetForLeaderEpoch": Large(23, 4, lambda n: bytes(4) + _one_topic(_indexes(n, 8)) + b"\0"),
-    "DescribeConfigs": Large(32, 4, lambda n: _names(n, b"\0\0", b"\2") + b"\0\0\0"),
+    "DescribeConfigs": Large(32, 4, lambda n: _names(n, b"\0\0", b"\2") + b"\0\0\0", DESCRIBED),
     "IncrementalAlterConfigs": Large(44, 1, lambda n: _names(n, _count(0) + b"\0", b"\2") + b"\1\0"),
     "CreatePartitions": Large(37, 3, lambda n: _names(n, b"\0\0\0\2\0\0") + b"\0\0\x27\x10\1\0"),
     "AlterPartitionReassignments": Large(

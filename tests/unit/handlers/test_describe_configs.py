@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.handlers.describe_configs import DescribeConfigs
+from proxy.process.turns import Turns
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from proxy.topics.topic_resources import TOPIC
 from proxy.topics.topics import Topics
@@ -45,7 +46,7 @@ async def described(*, lease_runs: bool) -> dict[str, Any]:
 
     cluster: Any = Brokers({})
     cluster.ask = unreachable
-    handler = DescribeConfigs(settings_of(), topics=topics, cluster=cluster)
+    handler = DescribeConfigs(settings_of(), topics=topics, cluster=cluster, turns=Turns(0.0))
     request_schema: Any = load_request_schema(DESCRIBE_CONFIGS, VERSION)
     resource_type = nested(request_schema, "resources")
     resources = tuple(

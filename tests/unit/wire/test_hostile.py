@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.wire import endpoints, produce
 from proxy.wire.api_versions import clamp_api_versions
 from proxy.wire.describe_topic_partitions import rewrite_response as rewrite_topic_partitions
+from proxy.wire.described_configs import RecentConfigs, rewrite_described
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import parse_fetch_response
@@ -54,6 +55,10 @@ def _states_of_metadata(body, version):
     return [read_partitions(topic.encoded) for topic in split_topics(body)]
 
 
+def _describe_configs(body, version):
+    return rewrite_described(body, version, RecentConfigs(), lambda one: None)
+
+
 _HASHED = HashedLeaders((1, 2) * (HASH_SLOTS // 2))
 _PARSERS = [
     (produce.parse_produce_request, request_type, 0, range(3, 14)),
@@ -72,6 +77,7 @@ _PARSERS = [
     (_propose_metadata, response_type, 3, (13,)),
     (partial(rewrite_topic_partitions, is_diskless=_all_are, leaders=_HASHED), response_type, 75, (0,)),
     (endpoints.hide_controller_listeners, response_type, 55, (0, 2)),
+    (_describe_configs, response_type, 32, (1, 3, 4)),
     *((lambda body, version, key=key: heartbeat_rack(key, body), request_type, key, (0,)) for key in (68, 88)),
     (lambda body, version: heartbeat_rack(76, body), request_type, 76, (1,)),
     (partial(with_topic_errors, errors={"orders": 29}), response_type, 3, (0, 8, 12)),
