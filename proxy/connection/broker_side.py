@@ -7,7 +7,14 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
-from proxy.connection.stand_in import ANSWERS_WITHIN_S, LEAST_PAUSE_S, reach, reach_again, wait_in_steps
+from proxy.connection.stand_in import (
+    ANSWERS_WITHIN_S,
+    LEAST_PAUSE_S,
+    SASL_ANSWERS_WITHIN_S,
+    reach,
+    reach_again,
+    wait_in_steps,
+)
 from proxy.protocol.api_keys import FETCH, METADATA
 
 if TYPE_CHECKING:
@@ -25,7 +32,8 @@ _NEVER_S = float("-inf")
 class BrokerSide:
     """The connection to the broker that serves one client.
 
-    `others_serve` returns whether another broker may stand in for the client's. `on_lost` is called when that
+    `others_serve` returns whether another broker may stand in for the client's; `with_sasl` says that clients
+    authenticate, so that the connection to that broker must be a new one of the client. `on_lost` is called when that
     connection has ended, `on_pause` when the broker takes no more, or takes bytes again.
     """
 
@@ -35,6 +43,7 @@ class BrokerSide:
         session: Session,
         now: Callable[[], float],
         *,
+        with_sasl: bool,
         others_serve: Callable[[], bool],
         on_lost: Callable[[], None],
         on_pause: Callable[[bool], None],
@@ -42,6 +51,7 @@ class BrokerSide:
         self._cluster = cluster
         self._session = session
         self._now = now
+        self._answers_within_s = SASL_ANSWERS_WITHIN_S if with_sasl else ANSWERS_WITHIN_S
         self._others_serve = others_serve
         self._on_lost = on_lost
         self._on_pause = on_pause
@@ -51,6 +61,8 @@ class BrokerSide:
         """True if `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
         self.connecting: asyncio.Task[None] | None = None
         """The task that reaches a broker, for the first time or again."""
+        self._was_silent = False
+        """True if the client's own broker did not answer, and was left."""
         self._reached_again_s = _NEVER_S
         """Time when a broker was reached again last."""
         self._tried_own_s = _NEVER_S
@@ -69,7 +81,7 @@ class BrokerSide:
 
         Return why another one stands in; empty if the client's own broker was reached.
         """
-        own = not self._was_just_reached_again
+        own = not (self._was_just_reached_again or self._was_silent)
         others = self._others_serve()
         upstream, failure = await reach(self._cluster, self._session.node_id, self._make, others=others, own=own)
         self.stands_in = bool(failure)
@@ -109,7 +121,7 @@ class BrokerSide:
         Otherwise a client would be answered NOT_LEADER_OR_FOLLOWER forever after its broker is back and leads again.
         """
         left = self.upstream
-        own = await reach_again(self._cluster, self._session.node_id, self._make)
+        own = await reach_again(self._cluster, self._session.node_id, self._make, was_silent=self._was_silent)
         if own is None:
             return None
         if left is None or left is not self.upstream or not left.is_idle:
@@ -119,7 +131,7 @@ class BrokerSide:
 
     def return_to(self, own: BrokerConnection) -> None:
         """Leave the broker that stands in, which owes nothing, for the client's own."""
-        left, self.upstream, self.stands_in = self.upstream, own, False
+        left, self.upstream, self.stands_in, self._was_silent = self.upstream, own, False, False
         self._reached_again_s = self._now()
         if left is not None:
             left.forsake()
@@ -211,10 +223,11 @@ class BrokerSide:
         task = asyncio.get_running_loop().create_task(asking)
         received = upstream.bytes_received
         try:
-            await wait_in_steps(task, ANSWERS_WITHIN_S)
+            await wait_in_steps(task, self._answers_within_s)
             if not task.done() and upstream.bytes_received == received and self._may_leave(upstream):
-                assert upstream.node_id is not None
-                self._cluster.silent.note(upstream.node_id)
+                self._was_silent = upstream.node_id == self._session.node_id
+                if self._session.node_id is None and upstream.node_id is not None:
+                    self._cluster.silent.note(upstream.node_id)  # of all brokers, another one is tried first then
                 upstream.close()
             return await task
         finally:

@@ -54,6 +54,7 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
             shared.cluster,
             self.session,
             shared.now,
+            with_sasl=shared.settings.brokers.with_sasl,
             others_serve=shared.any_broker_serves,
             on_lost=self._broker_lost,
             on_pause=self._broker_pauses,

@@ -29,6 +29,8 @@ _OWN_WITHIN_S = 1.0
 """Time in which the client's own broker must accept before another one is asked."""
 ANSWERS_WITHIN_S = 0.5
 """Time in which a broker must answer what any broker can, before another one is asked."""
+SASL_ANSWERS_WITHIN_S = 5.0
+"""The same for a client that has authenticated: its connection ends, so a broker that is just slow must not be left."""
 _STEPS = 10
 """Parts of that time. A loop that is busy for long loses one part, so that it is not taken for a broker that is."""
 
@@ -47,16 +49,15 @@ async def reach(
     """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
 
     `node_id` is None for any broker; `make` makes a connection that is to be connected. Not `own`: the client's own
-    broker has just taken a connection and ended it. A broker that is known as silent is tried last.
+    broker has just taken a connection and ended it, or did not answer. A broker that is known as silent is not tried.
     """
     upstream = make()
     if node_id is None or not others:
         await _connect(cluster, node_id, upstream)
         return Reached(upstream)
-    silent = node_id in cluster.silent
-    failure = f"broker {node_id} does not answer" if silent else f"broker {node_id} took a connection and ended it"
+    failure = f"broker {node_id} took a connection and did not serve it"
     cause: BaseException | None = None
-    if own and not silent:
+    if own and node_id not in cluster.silent:
         try:
             await _within_steps(_connect(cluster, node_id, upstream))
             return Reached(upstream)
@@ -78,18 +79,22 @@ async def reach(
 
 
 async def reach_again(
-    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection]
+    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, was_silent: bool
 ) -> BrokerConnection | None:
     """Connect to the client's own broker, for which another one stands in; None if it accepts no connection.
 
     A broker that was silent must answer a question, too: the machine accepts connections for a process that hangs.
+    Only a broker that does not answer on a new connection is silent for all clients: another one may be slow.
     """
     upstream = make()
     try:
         await _within_steps(_connect(cluster, node_id, upstream))
-        if node_id is not None and node_id in cluster.silent:
-            cluster.silent.note(node_id)
-            await _within_steps(upstream.ask(API_VERSIONS, 0, b"", None))
+        if node_id is not None and (was_silent or node_id in cluster.silent):
+            try:
+                await _within_steps(upstream.ask(API_VERSIONS, 0, b"", None))
+            except TimeoutError:
+                cluster.silent.note(node_id)
+                raise
             cluster.silent.clear(node_id)
     except (BrokerUnreachable, TimeoutError):
         upstream.forsake()
