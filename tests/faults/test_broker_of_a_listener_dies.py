@@ -1,10 +1,15 @@
-"""Kill the broker that a listener stands for: clients of diskless topics continue at that listener."""
+"""Kill the broker that a listener stands for: clients of diskless topics continue at that listener.
+
+The stack has no journal. With one, commits wait for brokers: a shard whose journal partition the dead broker led pauses
+until the brokers notice its death (`broker.session.timeout.ms`).
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -13,9 +18,11 @@ from confluent_kafka import KafkaError, Message, Producer
 from proxy.demo.stack import Stack
 from proxy.protocol.errors import NONE
 from tests.batches import make_batch
+from tests.conftest import QUICK_HOUSEKEEPING
 from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.routed import Asked, fetch, listener, partitions
+from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, new_topic, offsets
 from tests.support.waiting import wait_for
 
@@ -30,6 +37,22 @@ LONGEST_S = 1.0
 """Time without an acknowledgement that the end of a broker may cost, in addition to what they take anyway."""
 
 pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def running_without_journal() -> Iterator[Stack]:
+    """Run a stack whose proxies keep no journal."""
+    keeping = {"log.retention.ms": "-1"}  # tests write records of any time
+    unjournaled = {"journal": {"mode": "off"}}
+    with Stack(short_lived(overrides=QUICK_HOUSEKEEPING | unjournaled, broker_properties=keeping)) as running:
+        yield running
+
+
+@pytest.fixture
+def without_journal(running_without_journal: Stack) -> Iterator[Stack]:
+    """Return the stack; restore after the test what it has paused and killed."""
+    yield running_without_journal
+    running_without_journal.heal()
 
 
 class Load:
@@ -105,8 +128,9 @@ def ends_new_connection(address: str, topic: str) -> bool:
         return is_ended(connection, topic)
 
 
-def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> None:
+def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(without_journal: Stack) -> None:
     """The rights that the broker returned expire meanwhile, and the proxy asks another broker for them."""
+    stack = without_journal
     topic = new_topic(stack, "outlives", DISKLESS)
     classic = f"{topic}-classic"
     create_topic(stack, classic, CLASSIC, assignment=[[NODE, *OTHERS]])
@@ -139,8 +163,9 @@ def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> 
 
 
 @pytest.mark.parametrize("how", ["is killed", "hangs"])
-def test_acknowledgements_pause_for_a_second_at_most(stack: Stack, how: str) -> None:
+def test_acknowledgements_pause_for_a_second_at_most(without_journal: Stack, how: str) -> None:
     """A machine that is gone looks as a broker that hangs: it closes no connection."""
+    stack = without_journal
     topic = new_topic(stack, "paused", DISKLESS)
     load = Load(stack.bootstrap("rack-a"), topic)
     try:
