@@ -136,7 +136,7 @@ class DescribeConfigs:
 
 
 class _Merging(NamedTuple):
-    """What a broker's configs of a topic are changed by."""
+    """Changes the configs that a broker returned for a topic."""
 
     version: int
     kept: dict[str, str] | None
