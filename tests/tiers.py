@@ -59,6 +59,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("faults/under_replicated", "stack of its own, kill runs; unit/replication covers each step"),
     FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; pipeline/merge/test_merge_at_once.py is quick"),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
+    FullOnly(
+        "integration/journal/test_journal_faults.py",
+        "a minute of moved and killed leaders; unit/journal covers each answer of a broker",
+        r"^test_no_acknowledged_record_is_lost_while_leaders_move_and_die",
+    ),
     FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
     FullOnly(
         "integration/test_idle_brokers.py",

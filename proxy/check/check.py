@@ -27,6 +27,7 @@ from proxy.check.rights import check_rights
 from proxy.check.storage import check_storage, leaving_no_folders
 from proxy.check.store import check_store
 from proxy.config import ConfigError, Settings, load_settings
+from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import ProxyRecord
@@ -165,7 +166,7 @@ async def _rights(settings: Settings, reached: Reached) -> list[Finding]:
         return [_without(Kind.RIGHTS, "brokers")]
     names: list[str] = []
     if reached.store is not None:
-        with suppress(CoordinatorUnavailable):  # reported with the store
+        with suppress(CoordinatorUnavailable, StoreUnfit):  # reported with the store
             names = [topic.name for topic in await open_registry(settings)]
     return await check_rights(settings, reached.cluster, names)
 
