@@ -10,7 +10,7 @@ const STATES = { ready: "ready", not_ready: "not ready", draining: "draining" };
 export function showState(overview, history) {
   const state = STATES[overview.state] ?? overview.state;
   const shown = overview.state === "ready" && overview.remark ? "ready, with a remark" : state;
-  showState(shown, overview.state, `is ${shown}`);
+  showBadge(shown, overview.state, `is ${shown}`);
   setText(byId("proxy-name"), overview.proxy ?? "");
   document.title = `${overview.proxy ?? "proxy"}: ${state} – diskless-proxy`;
   const reason = byId("reason");
@@ -49,7 +49,7 @@ function tiles(overview, now) {
 
 let shownState = null;
 
-function showState(text, state, spoken) {
+function showBadge(text, state, spoken) {
   const badge = byId("state");
   setText(badge, text);
   setAttribute(badge, "data-state", state);
@@ -72,5 +72,5 @@ export function showStale(since, why) {
   setText(banner, `${what}. Cause: ${why}. Trying again every 2 s.`);
   banner.hidden = false;
   document.body.dataset.stale = "true";
-  showState("does not answer", "silent", "does not answer");
+  showBadge("does not answer", "silent", "does not answer");
 }
