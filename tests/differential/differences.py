@@ -20,18 +20,18 @@ from tests.differential.operations import (
 from tests.differential.views import BATCHES, CUT, REWRITTEN
 
 ABSENT = "not there"
-WORDING = "Error messages are worded otherwise"
-EPOCHS = "OffsetForLeaderEpoch answers (the epoch asked for, high watermark)"
-WHOLE_BATCHES = "A Fetch of diskless partitions holds whole batches only"
-UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID that the proxy has not seen"
+WORDING = "Error messages have other words"
+EPOCHS = "OffsetForLeaderEpoch returns the requested epoch and the high watermark"
+WHOLE_BATCHES = "A Fetch of diskless partitions returns only whole batches"
+UNKNOWN_IDS = "While a diskless topic is being created, a Produce with an unknown topic ID"
 ENABLE = "DescribeConfigs of a topic shows `diskless.enable`"
 MIN_ISR = "DescribeConfigs of a diskless topic shows `min.insync.replicas` 1"
-SEVERAL = "Where a request is wrong in several ways"
-LOG_START = "The log start offset next to an error of Produce"
-LAGS = "A Fetch that is given records from a proxy's memory may show"
+SEVERAL = "If a request has several errors, the answer may have another one"
+LOG_START = "An error of Produce comes with log start offset -1"
+LAGS = "A Fetch that is served from a proxy's memory may miss"
 """Difference for which a request is repeated until the answer shows the newest state."""
-DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
-CODECS = "A batch whose codec nobody knows"
+DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) considers only existing records"
+CODECS = "A batch with an unknown codec"
 DOCUMENTED = (
     WORDING,
     EPOCHS,
@@ -47,11 +47,11 @@ DOCUMENTED = (
 )
 LEFT_OUT = (
     "A producer that an empty log does not know",
-    "Bytes behind a batch",
+    "Bytes after the end of a batch",
     "A batch with a producer ID and no epoch",
-    "a batch that says LogAppendTime itself",
-    "Records that are null",
-    "A batch whose length or codec makes no sense, next to others",
+    "a batch whose header sets LogAppendTime",
+    "A Produce with null records",
+    "A batch with an invalid length or codec fails alone",
 )
 """Differences that are never generated, because the logs would differ from then on."""
 
