@@ -103,7 +103,7 @@ def test_key_is_the_uuid_in_hex_under_a_folder():
 def test_an_invalid_segment_is_rejected():
     with pytest.raises(SegmentError, match="empty"):
         list(read_segment(b""))
-    with pytest.raises(SegmentError, match="version 2 is not known"):
+    with pytest.raises(SegmentError, match="unknown format version 2"):
         list(read_segment(b"\x02" + make_batch()))
     read = read_segment(b"\0" + make_batch() + make_batch()[:-1])
     assert next(read).position == 1
