@@ -68,5 +68,5 @@ def test_options_of_later_jobs_are_looked_at_before_the_first_one_runs(tmp_path:
 
 def test_a_round_without_an_interval_is_rejected(tmp_path: Path) -> None:
     with scheduled(tmp_path, "0s", "audit") as process:
-        assert "--every needs a time" in process.communicate(timeout=60)[1]
+        assert "--every needs the time" in process.communicate(timeout=60)[1]
         assert process.returncode == 2

@@ -157,7 +157,7 @@ def _answers(key, version, body):
         stream.finish()
         return
     client = ClientDouble()
-    assert _handlers()[key](client, Request(key, version, 1, "app", memoryview(b""), memoryview(b""))) is None
+    assert _handlers().handle[key](client, Request(key, version, 1, "app", memoryview(b""), memoryview(b""))) is None
     yield [client.rewritten(body)]
 
 

@@ -132,7 +132,7 @@ def test_a_dry_run_executes_nothing(bench: Bench) -> None:
 
 
 def test_a_topic_that_is_not_diskless_is_reported_by_name(bench: Bench) -> None:
-    with pytest.raises(InspectionError, match="nothing is no diskless topic"):
+    with pytest.raises(InspectionError, match="nothing is not a diskless topic"):
         bench.merge("nothing")
 
 
