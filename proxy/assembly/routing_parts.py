@@ -15,6 +15,7 @@ from proxy.routing.addresses import Addresses
 from proxy.routing.fleet import Fleet
 from proxy.routing.leaders import LeaderChoice
 from proxy.routing.racks import Racks
+from proxy.routing.recent_sums import RecentSums
 from proxy.topics.topics import Topics
 
 _RACKS = {"racks.client_id_keys", "racks.by_network"}
@@ -28,6 +29,7 @@ class RoutingParts(RoomParts):
     fleet: Fleet
     racks: Racks
     addresses: Addresses
+    recent_sums: RecentSums
 
     def background(self) -> Iterable[Work]:
         """Return the heartbeats, and the work that acknowledges each change of the registry with one."""
@@ -45,6 +47,7 @@ def build_routing(
 ) -> RoutingParts:
     """Build the parts; no heartbeat is sent yet. `lease`: shared with `build_topics`."""
     settings, registry, cluster = process.settings, topics.topics, brokers.cluster
+    recent_sums = RecentSums()
     fleet = Fleet(
         settings,
         stores.fleet_store,
@@ -52,6 +55,7 @@ def build_routing(
         registry_change=lambda: registry.obeyed,
         reload=registry.load,
         node_ids=brokers.broker_ports.node_ids,
+        sums=recent_sums.now,
     )
     racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=process.now)
     leader_choice = LeaderChoice(settings.leader_choice)
@@ -60,4 +64,5 @@ def build_routing(
         fleet=fleet,
         racks=racks,
         addresses=Addresses(fleet=fleet, racks=racks, leader_choice=leader_choice, cluster=cluster),
+        recent_sums=recent_sums,
     )

@@ -146,9 +146,23 @@ class Admin(Section):
     """Host names that requests may use if `host` is loopback, in addition to `localhost` and loopback addresses. Other
     names are rejected: otherwise a page of a foreign site whose name resolves to this address could read everything
     (DNS rebinding)."""
+    docs_url: str = ""
+    """Address of the documentation, with `{page}` in the place of a page's name. The headings of the admin page link
+    to its sections: `http://127.0.0.1:8000/{page}.html` for `make docs ARGS="serve"`, or the folder `docs/` of a
+    repository, `https://git.example.com/kafka/diskless-proxy/docs/{page}.md`. If empty, there are no links."""
     recent_errors_max: int = Field(default=200, ge=1, le=1_000)
     """Number of warnings and errors of the log that the port shows. Equal entries count as one, and the oldest entries
     are dropped first."""
+
+    @field_validator("docs_url")
+    @classmethod
+    def _with_a_page(cls, value: str) -> str:
+        if value and not re.fullmatch(r"https?://[^\s{}]*\{page\}[^\s{}#]*", value):
+            raise ValueError(
+                f"{value!r} is not an http or https address that contains {{page}} once; "
+                "write {page} in the place of a page's name"
+            )
+        return value
 
     @field_validator("allowed_hosts")
     @classmethod

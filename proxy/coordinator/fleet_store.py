@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.shards import FLEET_PREFIX
 
 _LEASE_BYTES = 24
@@ -78,4 +78,6 @@ def _record(packed: bytes) -> ProxyRecord:
         ListenersRecord(**{name: value for name, value in listeners.items() if name in _LISTENERS_FIELDS})
         for listeners in values["listeners"]
     )
+    if values.get("sums") is not None:
+        values["sums"] = ProxySums(*values["sums"][: len(ProxySums._fields)])
     return ProxyRecord(**values)

@@ -22,6 +22,28 @@ class ListenersRecord:
     """Pattern of brokers' host names, as the setting; empty if each broker has a port."""
 
 
+class ProxySums(NamedTuple):
+    """Present rates of one process, and their cost: averages over some ten seconds, as whole numbers.
+
+    Every heartbeat carries them, and its answer has those of all processes, so they are few and short.
+    """
+
+    produced: int = 0
+    """Record bytes a second that clients produce."""
+    fetched: int = 0
+    """Record bytes a second that clients fetch."""
+    crossed: int = 0
+    """Record bytes a second that cross racks; a byte counts once for each border."""
+    crossing_cost: int = 0
+    """Cost of these crossings, in millionths of a US dollar an hour."""
+    saved: int = 0
+    """Savings, in millionths of a US dollar an hour."""
+    storage_cost: int = 0
+    """Cost of requests to object storage, in millionths of a US dollar an hour."""
+    connections: int = 0
+    """Number of open connections of clients."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProxyRecord:
     """The report of a live proxy about itself, in each heartbeat."""
@@ -40,6 +62,8 @@ class ProxyRecord:
     """Address of its admin port, as `host:port`, for the operator's tools; empty if it does not report one."""
     registry_mark: str = ""
     """Mark of the change that it obeys, in hex digits; empty if it has none."""
+    sums: ProxySums | None = None
+    """Present rates; None if the process has not looked twice yet, or if its release does not report them."""
 
 
 class SeenProxy(NamedTuple):

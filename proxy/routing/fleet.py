@@ -17,7 +17,7 @@ from proxy.config.values import broker_host
 from proxy.coordinator.clock import running_ms
 from proxy.coordinator.fleet_lease import FleetLease
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.interface_registry import RegistryChange
 from proxy.routing.sticky import sticky_order
 from proxy.wire.metadata import Broker
@@ -79,7 +79,7 @@ class Fleet:
 
     `registry_change` is the newest change that this proxy obeys. `reload` reads the registry again. That is done before
     a lease begins, because nobody waited for this proxy while it had none. `node_ids` are the brokers that have a port
-    here.
+    here. `sums` returns the present rates of this process.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Fleet:
         registry_change: Callable[[], RegistryChange],
         reload: Callable[[], Awaitable[None]],
         node_ids: Callable[[Listeners], str] = lambda listeners: listeners.broker_node_ids,
+        sums: Callable[[], ProxySums | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
@@ -98,6 +99,7 @@ class Fleet:
         identity."""
         self._reload = reload
         self._node_ids = node_ids
+        self._sums = sums
         self._left = False
         self._serving = False
         self._store = store
@@ -272,6 +274,7 @@ class Fleet:
             serving=self._serving,
             version=__version__,
             admin=_admin_address(settings),
+            sums=self._sums(),
         )
 
     def _take(self, records: tuple[ProxyRecord, ...]) -> None:

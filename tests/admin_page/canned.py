@@ -87,6 +87,19 @@ def connection(client_id: str | None, rack: str, crossed: int = 0, **more: Any) 
     } | more
 
 
+def sums(times: int) -> dict[str, Any]:
+    """Return what some proxies move and cost together."""
+    return {
+        "produce_bytes_per_second": 2_400_000 * times,
+        "fetch_bytes_per_second": 4_700_000 * times,
+        "cross_rack_bytes_per_second": 1_500_000 * times,
+        "cross_rack_usd_per_hour": 0.108 * times,
+        "saved_usd_per_hour": 0.9 * times,
+        "storage_usd_per_hour": 0.05 * times,
+        "connections": 24 * times,
+    }
+
+
 def documents() -> dict[str, Any]:
     """Return the documents of a proxy of rack-a, with one client that names another rack."""
     now = int(time.time() * 1000)
@@ -122,9 +135,10 @@ def documents() -> dict[str, Any]:
         },
         "history": {"interval_ms": 2000, "samples": samples()},
         "fleet": {
+            "sums": {"proxies": 3, "serving": 3, "racks": 3, "processes": 3, "reporting": 3, **sums(6)},
             "proxies": [
                 {"proxy": f"proxy-{rack}", "rack": f"rack-{rack}", "address": f"10.0.{index}.5:9092", "serving": True,
-                 "this": rack == "a", "version": "0.1.0", "age_ms": 400}
+                 "this": rack == "a", "version": "0.1.0", "age_ms": 400, "sums": sums(index + 1)}
                 for index, rack in enumerate("abc")
             ],
             "brokers": [

@@ -109,8 +109,8 @@ async def test_connections_that_cross_have_rate_price_and_remedy(browser: Browse
         await expect(seen.page.locator(".crosser .remedy").nth(3)).to_contain_text(
             "or, if it does run in rack-c, correct racks.by_network of this proxy."
         )
-        await expect(seen.page.locator(".tiles .crossing")).to_contain_text("1.50 MB/s")
-        await expect(seen.page.locator(".tiles .crossing")).to_contain_text("$78.84/month")
+        await expect(seen.page.locator("#tiles .crossing")).to_contain_text("1.50 MB/s")
+        await expect(seen.page.locator("#tiles .crossing")).to_contain_text("$78.84/month")
         labels = seen.page.locator(".pill-text.crossing")
         await expect(labels).to_have_text(["1.20 MB/s · $63.07/month", "300 kB/s · $15.77/month"])
         picture = seen.page.get_by_role("img", name="Racks and flows. 2 flows cross racks.")
@@ -179,7 +179,7 @@ async def test_a_round_in_progress_shows_nothing_after_a_pause(browser: Browser,
 async def test_bytes_that_cross_two_borders_count_twice(browser: Browser, canned: Canned) -> None:
     canned.documents["overview"]["flows"] = [flow("classic", "produce", "rack-b", "rack-c", 1e6, 0.144, borders=2)]
     async with opened(browser, canned.url) as seen:
-        await expect(seen.page.locator(".tiles .crossing")).to_contain_text("2.00 MB/s")
+        await expect(seen.page.locator("#tiles .crossing")).to_contain_text("2.00 MB/s")
         await expect(seen.page.locator("#money-body")).to_contain_text("1.20 GB")
         await expect(seen.page.locator("#flow-table tbody tr")).to_contain_text("600 MB")
 
@@ -279,6 +279,33 @@ async def test_each_proxy_of_the_fleet_has_a_link_to_its_page(browser: Browser, 
         link = seen.page.locator("#proxies tbody tr").nth(0).get_by_role("link")
         await expect(link).to_have_attribute("href", "//10.0.0.5:19080/")
         await expect(seen.page.locator("#proxies tbody tr").nth(1).get_by_role("link")).to_have_count(0)
+
+
+async def test_the_first_figures_are_the_sum_over_the_fleet(browser: Browser, canned: Canned) -> None:
+    async with opened(browser, canned.url) as seen:
+        tiles = seen.page.locator("#fleet-tiles")
+        await expect(tiles).to_contain_text("$473.04/month")
+        await expect(tiles).to_contain_text("$3,942.00/month")
+        await expect(tiles).to_contain_text("14.4 MB/s")
+        await expect(tiles).to_contain_text("3 serving, racks: 3")
+        top = await tiles.bounding_box()
+        own = await seen.page.locator("#tiles").bounding_box()
+        assert top is not None
+        assert own is not None
+        assert top["y"] < own["y"]
+        canned.documents["fleet"]["sums"] |= {"processes": 4}
+        await expect(tiles).to_contain_text("1 of 4 processes not in these sums yet")
+
+
+async def test_headings_link_to_the_documentation(browser: Browser, canned: Canned) -> None:
+    async with opened(browser, canned.url) as seen:
+        await expect(seen.page.locator("#fleet-tiles")).to_contain_text("month")
+        await expect(seen.page.locator(".docs")).to_have_count(0)
+        canned.documents["overview"]["docs_url"] = "https://docs.example.com/{page}.html"
+        link = seen.page.get_by_role("link", name="docs about: Racks and flows")
+        await expect(link).to_have_attribute("href", "https://docs.example.com/admin-page.html#racks-and-flows")
+        await expect(seen.page.locator(".docs")).to_have_count(11)
+        assert await violations(seen.page) == []
 
 
 async def test_actions_need_the_token(browser: Browser, canned: Canned) -> None:

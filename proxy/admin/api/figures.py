@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
 from proxy.admin.families import COMMIT_INTERVAL
+from proxy.routing.recent_sums import Totals
 
 if TYPE_CHECKING:
     from proxy.assembly.parts import Parts
@@ -93,7 +94,26 @@ async def collect(parts: Parts) -> Figures:
     figures.identity = parts.routing.fleet.identity
     figures.started_ms = parts.process.started_ms
     figures.buffers = buffers_of(parts)
+    parts.routing.recent_sums.take(
+        asyncio.get_running_loop().time(), totals_of(figures), len(parts.clients.connections)
+    )
     return figures
+
+
+def totals_of(figures: Figures) -> Totals:
+    """Return the few totals that heartbeats report the rates of."""
+
+    def moved(direction: str) -> float:
+        return sum(size for key, size in figures.record_bytes.items() if key[1] == direction)
+
+    return Totals(
+        produced=moved("produce"),
+        fetched=moved("fetch"),
+        crossed=sum(figures.crossed_bytes.values()),
+        crossing_usd=sum(figures.crossed_usd.values()),
+        saved_usd=sum(figures.saved_usd.values()),
+        storage_usd=sum(figures.storage_usd.values()),
+    )
 
 
 def figures_of(metrics: Iterable[Metric]) -> Figures:

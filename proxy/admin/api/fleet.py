@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.admin.api.question import ProcessAnswer, Question, shown
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.interface_fleet import ProxyRecord
+from proxy.coordinator.interface_fleet import ProxyRecord, ProxySums
 from proxy.wire.metadata import Broker
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_LOOK_S = 1.0
+_MILLION = 1_000_000
 
 
 class FleetView(NamedTuple):
@@ -54,11 +55,37 @@ def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, 
         rows.append(row)
     rows.sort(key=lambda row: (row["rack"], row["proxy"]))
     return {
+        "sums": sums_of([record for record, _ in view.proxies]),
         "proxies": rows[: question.limit],
         "brokers": [
             {"node_id": broker.node_id, "rack": shown(broker.rack), "address": shown(f"{broker.host}:{broker.port}")}
             for broker in sorted(view.brokers)[: question.limit]
         ],
+    }
+
+
+def sums_of(records: Sequence[ProxyRecord]) -> dict[str, Any]:
+    """Return what all live proxies move and cost together; null if no proxy reports it."""
+    reported = [record.sums for record in records if record.sums is not None]
+    return {
+        "proxies": len({name_of(record) for record in records}),
+        "serving": len({name_of(record) for record in records if record.serving}),
+        "racks": len({record.rack for record in records}),
+        "processes": len(records),
+        "reporting": len(reported),
+        **_sums_document(ProxySums(*map(sum, zip(*reported, strict=True))) if reported else None),
+    }
+
+
+def _sums_document(sums: ProxySums | None) -> dict[str, Any]:
+    return {
+        "produce_bytes_per_second": sums and sums.produced,
+        "fetch_bytes_per_second": sums and sums.fetched,
+        "cross_rack_bytes_per_second": sums and sums.crossed,
+        "cross_rack_usd_per_hour": sums and sums.crossing_cost / _MILLION,
+        "saved_usd_per_hour": sums and sums.saved / _MILLION,
+        "storage_usd_per_hour": sums and sums.storage_cost / _MILLION,
+        "connections": sums and sums.connections,
     }
 
 
@@ -79,6 +106,7 @@ def proxy_row(record: ProxyRecord, age_ms: int | None, *, this: bool) -> dict[st
         "this": this,
         "version": shown(record.version) or None,
         "age_ms": age_ms,
+        "sums": _sums_document(record.sums),
     }
 
 

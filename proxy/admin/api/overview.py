@@ -50,6 +50,7 @@ def document(settings: Settings, state: State, processes: Iterable[Figures], rat
         "remark": shown(state.remark, 2_000),
         "log_level": state.log_level,
         "actions": state.actions,
+        "docs_url": settings.admin.docs_url,
         "buffers": [buffer._asdict() for buffer in figures.buffers],
         "flows": _flows(figures, rates),
         "savings": figures.saved_usd,

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot, TopicNotReserved, TopicReserved
 from proxy.coordinator.registry import RedisTopicRegistry
 from tests.registry_model import ModelFleetStore, ModelTopicRegistry
@@ -142,6 +142,12 @@ async def test_records_whose_lease_runs(fleet) -> None:
     await fleet.leave("a")
     await fleet.leave("a")
     assert await fleet.beat(newer, 60_000) == (newer,)
+
+
+async def test_sums_come_back_as_they_were_sent(fleet) -> None:
+    record = replace(proxy_record("a"), sums=ProxySums(1, 2, 3, 4, 5, 6, 7))
+    assert [one.sums for one in await fleet.beat(record, 60_000)] == [record.sums]
+    assert [one.record.sums for one in await fleet.look()] == [record.sums]
 
 
 async def test_an_observer_sees_all_and_changes_nothing(fleet) -> None:

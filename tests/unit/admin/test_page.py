@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
@@ -11,6 +12,7 @@ from proxy.admin.page import POLICY, STATIC, add_page, page_files
 
 REFERENCE = re.compile(r"""(?:href|src)="(?!#|api/|metrics)([^"]+)"|from "\./([^"]+)"|url\(([^)]+)\)""")
 LARGEST_FILE_LINES = 400
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture
@@ -65,6 +67,15 @@ def test_nothing_is_inline_or_from_elsewhere() -> None:
         links = set(re.findall(r"https?://[^\s\"']+", text)) - {"http://www.w3.org/2000/svg"}
         assert links == set(), path
         assert len(text.splitlines()) <= LARGEST_FILE_LINES, path
+
+
+def test_headings_link_to_sections_that_exist() -> None:
+    links = re.findall(r'data-docs="([^"#]+)#?([^"]*)"', (STATIC / "index.html").read_text())
+    assert len(links) > 10
+    for page, section in links:
+        headings = re.findall(r"^#+ (.*)$", (DOCS / f"{page}.md").read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not section or section in anchors, (page, section)
 
 
 def test_modules_read_no_markup_of_others() -> None:

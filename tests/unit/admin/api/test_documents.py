@@ -10,7 +10,7 @@ import pytest
 from proxy.admin.api import connections, fleet, segments, topics
 from proxy.admin.api.question import ProcessAnswer, Question, Resource, shown
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.recent import SEGMENTS_REMEMBERED, RecentSegments
 from proxy.diskless.wal.segment import BuiltSegment
@@ -132,6 +132,30 @@ def test_a_proxy_of_one_process_is_named_as_in_its_logs(processes: list[str], na
     records = tuple((ProxyRecord(name, "rack-a", (), 3), None) for name in processes)
     answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET))
     assert [row["proxy"] for row in answer["proxies"]] == names
+
+
+def test_the_sums_are_those_of_all_processes_that_report() -> None:
+    sums = [ProxySums(10, 20, 30, 1_000_000, 2_000_000, 500_000, 7), ProxySums(1, 2, 3, 500_000, 0, 0, 1), None]
+    names = ("p:1#a", "p:1#b", "q:1#c")
+    records = tuple((ProxyRecord(name, "rack-a", (), 3, sums=one), None) for name, one in zip(names, sums, strict=True))
+    answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET, limit=1))
+    assert answer["sums"] == {
+        "proxies": 2,
+        "serving": 2,
+        "racks": 1,
+        "processes": 3,
+        "reporting": 2,
+        "produce_bytes_per_second": 11,
+        "fetch_bytes_per_second": 22,
+        "cross_rack_bytes_per_second": 33,
+        "cross_rack_usd_per_hour": 1.5,
+        "saved_usd_per_hour": 2.0,
+        "storage_usd_per_hour": 0.5,
+        "connections": 8,
+    }
+    silent = fleet.document([ProcessAnswer(1, fleet.FleetView("", records[2:], ()))], Question(Resource.FLEET))
+    assert silent["sums"]["saved_usd_per_hour"] is None
+    assert silent["proxies"][0]["sums"]["connections"] is None
 
 
 def test_the_last_segments_are_kept() -> None:

@@ -4,6 +4,8 @@ import { Actions } from "./actions.js";
 import { get } from "./api.js";
 import { showCrossers } from "./crossers.js";
 import { announce, byId, setAttribute, setText } from "./dom.js";
+import { linkHeadings } from "./docs.js";
+import { showFleetSums } from "./fleet_sums.js";
 import { FlowPicture } from "./flows.js";
 import { foldSections } from "./fold.js";
 import { makePlots } from "./plots.js";
@@ -112,9 +114,11 @@ class Page {
       this.tables.flows.update(overview.flows ?? []);
       for (const plot of this.plots) plot.update(history.samples ?? []);
       this.actions.update(overview);
+      linkHeadings(overview.docs_url ?? "");
     }
     if (news.overview || news.fleet) this.picture.update(overview, fleet);
     if (news.fleet) {
+      showFleetSums(fleet.sums ?? {});
       this.tables.proxies.update(fleet.proxies ?? []);
       this.tables.brokers.update(fleet.brokers ?? []);
     }

@@ -19,6 +19,9 @@ const crossedColumn = bytesColumn("crossed racks", "crossed_bytes", {
   text: (row) => (row.crossed_bytes ? `⚠ ${bytes(row.crossed_bytes)}` : bytes(row.crossed_bytes)),
 });
 
+/** Record bytes a second that a proxy moves; null if it does not report them. */
+const moved = (sums) => (sums?.produce_bytes_per_second === undefined || sums.produce_bytes_per_second === null ? null : sums.produce_bytes_per_second + sums.fetch_bytes_per_second);
+
 const named = (name, key) => ({ name, text: (row) => row[key] ?? "–", kind: "name" });
 
 /** All tables, by what they show. `changed(resource, question)` is called when a filter or a limit changes. */
@@ -51,6 +54,8 @@ export function makeTables(changed) {
         { name: "rack", text: (row) => row.rack ?? "–" },
         { name: "address", text: (row) => row.address ?? "–" },
         { name: "serving", text: (row) => (row.serving ? "serving" : "not serving"), tag: (row) => (row.serving ? "good" : "warn") },
+        { name: "records", text: (row) => rate(moved(row.sums)), exact: (row) => exact(moved(row.sums), "bytes/s"), order: (row) => moved(row.sums), numeric: true },
+        { name: "crossing racks", text: (row) => usdPerMonth(row.sums?.cross_rack_usd_per_hour), exact: (row) => exact(row.sums?.cross_rack_usd_per_hour, "USD per hour"), order: (row) => row.sums?.cross_rack_usd_per_hour, numeric: true },
         { name: "version", text: (row) => row.version ?? "–" },
         { name: "heard of", text: (row) => (row.age_ms === null ? "–" : `${milliseconds(row.age_ms)} ago`), order: (row) => row.age_ms, numeric: true },
       ],
