@@ -119,6 +119,10 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("pipeline/test_cluster.py", "a Spark cluster; the same jobs run in the session of the quick tests"),
     FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
     FullOnly("integration/demo/test_demo_wheel.py", "installs the wheel; integration/demo runs the demo of the clone"),
+    FullOnly(
+        "integration/security/test_verify.py",
+        "a minute; integration/verify and integration/security are quick without it",
+    ),
     FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
     FullOnly(
         "unit/connection/test_large_requests.py",

@@ -150,7 +150,7 @@ def _explain(error: RedisError | OSError) -> str:
             return f"it was set up with {text.split()[1]} shards; set redis.shards to that number"
         remedy = "; check the database number in redis.url" if "DB index is out of range" in text else ""
         return f"it answered {text!r}{remedy}"
-    return f"{text}; check that the store runs and that redis.url is right"
+    return f"{text.rstrip('.')}; check that the store runs and that redis.url is right"
 
 
 class Unasked(NamedTuple):

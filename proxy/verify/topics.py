@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,17 +35,16 @@ class Topics:
 
 def prepare(options: VerifyOptions, run: str) -> Topics:
     """Find or create the topics, and wait until they have leaders. Raises VerifyError."""
+    heard: list[KafkaError] = []
     try:
-        admin = AdminClient(settings(options))
+        admin = AdminClient(settings(options) | {"error_cb": heard.append})
     except KafkaException as error:
         raise VerifyError(f"librdkafka rejects the settings of --client-config: {error.args[0].str()}") from error
     try:
         metadata = admin.list_topics(timeout=ASK_SECONDS)
     except KafkaException as error:
-        raise VerifyError(
-            f"no broker of {options.bootstrap} answers ({error.args[0].name()}); check --bootstrap, and name TLS and "
-            "SASL settings with --client-config"
-        ) from error
+        admin.poll(0)  # what the client has heard meanwhile
+        raise VerifyError(_why_unreachable(options.bootstrap, error.args[0], heard)) from error
     topics = Topics({})
     try:
         _choose(topics, admin, options, run, len(metadata.brokers))
@@ -54,6 +53,25 @@ def prepare(options: VerifyOptions, run: str) -> Topics:
             delete(options, topics.created)
         raise
     return topics
+
+
+def _why_unreachable(bootstrap: str, error: KafkaError, heard: Sequence[KafkaError]) -> str:
+    """Return why no metadata came. The client reports a rejected login and a failed handshake only on the side."""
+    causes = {one.code(): one.str() for one in heard}
+    if KafkaError._AUTHENTICATION in causes:
+        return (
+            f"the brokers of {bootstrap} reject the login ({causes[KafkaError._AUTHENTICATION]}); correct "
+            "sasl.mechanism, sasl.username and sasl.password in the file of --client-config"
+        )
+    if KafkaError._SSL in causes:
+        return (
+            f"TLS to {bootstrap} fails ({causes[KafkaError._SSL]}); correct security.protocol and ssl.ca.location in "
+            "the file of --client-config"
+        )
+    return (
+        f"no broker of {bootstrap} answers ({error.name()}); check --bootstrap, and name TLS and SASL settings with "
+        "--client-config"
+    )
 
 
 def _choose(topics: Topics, admin: AdminClient, options: VerifyOptions, run: str, brokers: int) -> None:
