@@ -18,11 +18,11 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
 _PREAMBLES = {
-    "registry": ("marks.lua", "registry.lua", "fence_registry.lua"),
+    "registry": ("marks.lua", "server.lua", "registry.lua", "fence_registry.lua"),
     "fleet": ("marks.lua",),
     "try": (),
-    "commit": ("shard.lua", "fence.lua", "members.lua"),
-    "shard": ("shard.lua", "fence.lua", "members.lua", "rows.lua"),
+    "commit": ("server.lua", "shard.lua", "fence.lua", "members.lua"),
+    "shard": ("server.lua", "shard.lua", "fence.lua", "members.lua", "rows.lua"),
 }
 _OF_A_VIEW = {"fence.lua": "journal.lua", "fence_registry.lua": "journal_registry.lua"}
 """Files that take the place of others if the store is a view of a journal."""

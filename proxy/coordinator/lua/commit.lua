@@ -283,7 +283,7 @@ local function work_out(index, log, known)
   end
 end
 
--- What was answered the last time, but for what was EARLY, which is answered the error.
+-- The answer of the last time; a batch that was EARLY gets the error in its place.
 local function with_early_as(error_code, known)
   local changed = {}
   for at = 1, #known, BATCH_ANSWER_BYTES do

@@ -60,11 +60,6 @@ function note_change(more_rows, more_bytes, more_offsets, lasts)
   end
 end
 
-local function server_here()
-  local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
-end
-
 if mode == MAY_WRITE then
   here = server_here()
 end
@@ -182,16 +177,16 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
     return redis.error_reply('FENCED ' .. why)
   end
 
-  -- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
+  -- A replica refuses it. The caller that knows of the loss goes on saying so, and says it to the primary when it gets there.
   local function note_loss(why, list)
     redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
     redis.pcall('HSETNX', meta_key, 'fenced', why)
     redis.pcall('HSET', meta_key, 'lost', list)
   end
 
-  -- Make room in a list of lives that has become too long. One in which nothing was written goes first, the oldest of them: it
-  -- tells of no loss that its successor does not tell of, and hardly anybody knows it, while an idle shard's last writer is
-  -- what all know, however often its server is started.
+  -- Make room in a list of lives that has become too long. The oldest life in which nothing was written goes first: it
+  -- shows no loss that its successor does not show, and hardly any caller knows it. The life of an idle shard's last writer is
+  -- known to all callers, however often its server is started.
   local function shortened(lives)
     while #lives > MOST_LIVES * LIFE_BYTES do
       local drop = 1
@@ -303,5 +298,5 @@ elseif not_after > 0 and clock() > not_after then
   return redis.error_reply('LATE')
 end
 if wants_lives or known_life ~= life then
-  lives_told = call('HGET', meta_key, 'lives') or ''
+  lives_to_send = call('HGET', meta_key, 'lives') or ''
 end

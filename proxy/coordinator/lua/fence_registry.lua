@@ -20,8 +20,7 @@ end
 
 -- How many ms to wait before the life of this server may be written down; nil if it is.
 local function enter_life()
-  local told = redis.pcall('INFO', 'replication')
-  local here = type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)')
+  local here = server_here()
   if not here or here == registry_meta[4] then
     return nil
   end

@@ -40,11 +40,6 @@ local function sum_lost()
   return 0, 0
 end
 
-local function server_here()
-  local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-end
-
 local is_noted = false -- whether the state was written by this call
 
 local function write_state()
@@ -124,7 +119,7 @@ elseif mode == READS then
     return redis.error_reply(string.format('BEHIND %d', sequence))
   end
   local here = server_here()
-  if here == '' or meta[4] ~= here then
-    return redis.error_reply(string.format('UNPROVED %d %s', sequence, here))
+  if not here or meta[4] ~= here then
+    return redis.error_reply(string.format('UNPROVED %d %s', sequence, here or ''))
   end
 end

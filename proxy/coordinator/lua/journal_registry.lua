@@ -22,11 +22,6 @@ elseif not view[2] and version > 0 then
   return redis.error_reply('GUARDED')
 end
 
-local function server_here()
-  local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-end
-
 local announce_loudly = announce
 function announce()
   return is_quiet and version or announce_loudly()
@@ -58,7 +53,7 @@ elseif mode == READS then
     return redis.error_reply(string.format('BEHIND %d', applied))
   end
   local here = server_here()
-  if here == '' or view[3] ~= here then
-    return redis.error_reply(string.format('UNPROVED %d %s', applied, here))
+  if not here or view[3] ~= here then
+    return redis.error_reply(string.format('UNPROVED %d %s', applied, here or ''))
   end
 end

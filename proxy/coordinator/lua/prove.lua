@@ -8,8 +8,9 @@ local proved_to, server = parse('>i8c16', ARGV[2])
 if proved_to > sequence then
   return redis.error_reply(string.format('BEHIND %d', sequence))
 end
-if server ~= server_here() then
-  return redis.error_reply(string.format('UNPROVED %d %s', sequence, server_here()))
+local here = server_here()
+if server ~= here then
+  return redis.error_reply(string.format('UNPROVED %d %s', sequence, here or ''))
 end
 call('HSET', meta_key, 'proved', server)
 return reply({})

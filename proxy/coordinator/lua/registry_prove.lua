@@ -7,8 +7,9 @@ local proved_to, server = parse('>i8c16', ARGV[1])
 if proved_to > applied then
   return redis.error_reply(string.format('BEHIND %d', applied))
 end
-if server ~= server_here() then
-  return redis.error_reply(string.format('UNPROVED %d %s', applied, server_here()))
+local here = server_here()
+if server ~= here then
+  return redis.error_reply(string.format('UNPROVED %d %s', applied, here or ''))
 end
 call('HSET', prefix .. 'meta', 'proved', server)
 return version

@@ -21,7 +21,7 @@ local freed_bytes, freed_rows, used_bytes, used_rows = {}, {}, {}, {}
 local more_rows, more_bytes, cursors = 0, 0, {}
 
 -- For a loop over the rows of a member as a caller packs them, from the given row on: its number, and the row.
-local function each_told(member, first)
+local function each_packed(member, first)
   local format, rows = string.byte(member, FORMAT_AT), each_row(member, first)
   if is_pack(member) then
     format = format - PACK_FORMAT + FORMAT
@@ -40,7 +40,7 @@ local function is_there(partition, given, last)
   if not member then
     return false
   end
-  local _, row = each_told(member, row_of_offset(member, last))(nil, 0)
+  local _, row = each_packed(member, row_of_offset(member, last))(nil, 0)
   return row == given
 end
 
@@ -66,7 +66,7 @@ local function find_members(partition, at, count, first_last)
       local first = before and 1 or row_of_offset(member, first_last)
       before = before or first - 1
       members[#members + 1] = member
-      for number, row in each_told(member, first) do
+      for number, row in each_packed(member, first) do
         local given_at = at + matched * GIVEN_BYTES
         if row ~= sub(request, given_at, given_at + GIVEN_BYTES - 1) then
           return nil

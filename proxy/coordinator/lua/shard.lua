@@ -67,13 +67,13 @@ else
   incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here = parse(STATE, meta[1])
 end
 local life = incarnation .. life_here
-local lives_told = '' -- fence.lua sets it
+local lives_to_send = '' -- fence.lua sets it
 if shards ~= expected_shards then
   return redis.error_reply(string.format('SHARDS %d', shards))
 end
 
 -- A script whose command is rejected keeps what it has written before. So the first write of each script is its own name, and
--- the last removes that again: a name that is found tells of a script that stopped halfway (fence.lua).
+-- the last removes that again: a name that is found means that a script stopped halfway (fence.lua).
 local writing = false
 
 -- To be called before the first write by each script that removes something before `note_change`, or may make room. It begins
@@ -117,7 +117,7 @@ end
 
 local function reply(parts)
   finish_change()
-  return state(lives_told) .. table.concat(parts)
+  return state(lives_to_send) .. table.concat(parts)
 end
 
 -- The last write of a script: what is not announced is there all the same.
