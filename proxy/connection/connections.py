@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 _LONGEST_SWEEP_MS = 120_000
 _ENDED = getattr(select, "POLLRDHUP", 0)
-"""The other side sends no more. Only Linux tells; elsewhere it is noticed when reading goes on."""
+"""The other side sends no more. Only Linux reports that; elsewhere it is noticed when reading goes on."""
 _INT = struct.Struct("i")
 _LONGEST_GOODBYE_BYTES = 64
 """A TLS record with `close_notify` alone is shorter, one with a request is longer."""
@@ -204,7 +204,7 @@ class Connections:
         self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")
 
     async def sweep(self, memory: MemoryBudget) -> None:
-        """End connections that are idle, or slow to send or to take, for longer than the limits; for ever."""
+        """End connections that are idle, or slow to send or to take, for longer than the limits. Never return."""
         limits = self._limits
         loop = asyncio.get_running_loop()
         while True:

@@ -1,7 +1,7 @@
 """A client's broker connection when its own broker is down: another live broker stands in, for what any broker answers.
 
 Diskless requests need a broker for the client's rights only, and any broker knows these. Clients find producer IDs,
-coordinators and leaders at any broker, too, and are told by it that it does not lead a classic partition. What only the
+coordinators and leaders at any broker, too, and it answers that it does not lead a classic partition. What only the
 client's own broker can answer ends the connection, as the broker's end would have done: above all a Fetch of classic
 partitions, which a follower would answer as if it were the leader. The client's requests lead back to its own broker
 soon after that broker accepts connections again.

@@ -1,6 +1,6 @@
 """A listening port with TLS: every handshake is limited, has an outcome that is logged, and takes the newest files.
 
-asyncio's own TLS server would do without this module, but it holds one context for ever, and says nothing of handshakes
+asyncio's own TLS server would do without this module, but it holds one context forever, and says nothing of handshakes
 that fail. The broker that a connection is for is that of the port, or the one that the handshake's name selects
 (`security.server_names`).
 """

@@ -48,7 +48,7 @@ class _Behind:
 
 
 class UnreadAnswers:
-    """The unread answers of all connections. Connections tell when theirs may have changed."""
+    """The unread answers of all connections. Connections report when theirs may have changed."""
 
     def __init__(self, memory: MemoryBudget, limits: Limits, end_slowest: Callable[[Any, int], None]) -> None:
         """`end_slowest` ends a connection; it gets its unread bytes for the log."""

@@ -93,7 +93,7 @@ class Unfenced(NamedTuple):
     raised: int
     """Logs that were."""
     made: int
-    """Logs that had to be made anew."""
+    """Logs that had to be recreated."""
 
 
 def pack_shard_header(

@@ -103,8 +103,7 @@ class _Altering:
         accepted = [one for one in self._asked.resources if one not in tried or self._succeeded(results, one)]
         if accepted:
             theirs = [self._shadow_part(one) if self._is_mine(one) else self._without_enable(one) for one in accepted]
-            told = await self._ask(theirs, validate_only=self._asked.validate_only)
-            results.update(told)
+            results.update(await self._ask(theirs, validate_only=self._asked.validate_only))
             for resource in accepted:
                 if self._is_mine(resource) and self._succeeded(results, resource) and not self._asked.validate_only:
                     await self._keep(results, resource)

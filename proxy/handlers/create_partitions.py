@@ -65,14 +65,14 @@ class CreatePartitions:
         diskless = {name: entry for name, entry in diskless.items() if entry.state == "live"}
         body = await client.ask(request, request.api_key, request.api_version, [request.body])
         try:
-            told = read_response(request.api_key, request.api_version, body)
+            answered = read_response(request.api_key, request.api_version, body)
         except ProtocolError:
             if diskless:
                 raise
             slot.fill([body])
             return
-        response = await self._growth.make(client, request, asked, told)
-        if not diskless and response is told:
+        response = await self._growth.make(client, request, asked, answered)
+        if not diskless and response is answered:
             slot.fill([body])
             return
         counts = {str(topic.name): int(topic.count) for topic in asked.topics}

@@ -55,17 +55,17 @@ class DeleteRecords:
         except CoordinatorUnavailable as error:
             self._throttled_log.warning("records_not_deleted", reason=str(error))
             found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
-        for request, told in zip(wanted, found, strict=True):
-            if told.error_code == NONE:
-                self._coordinates.note(request.topic_id, request.partition, told.log_start_offset)
+        for request, start in zip(wanted, found, strict=True):
+            if start.error_code == NONE:
+                self._coordinates.note(request.topic_id, request.partition, start.log_start_offset)
         answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
         topic_type = nested(response_type, "topics")
         partition_type = nested(topic_type, "partitions")
 
         def answer(entry: DisklessTopic, refused: int, index: int) -> Any:
-            told = answers.get((entry.topic_id, index), LogStart(refused or _error(entry, index), -1))
+            start = answers.get((entry.topic_id, index), LogStart(refused or _error(entry, index), -1))
             return partition_type(
-                partition_index=index, low_watermark=told.log_start_offset, error_code=ErrorCode(told.error_code)
+                partition_index=index, low_watermark=start.log_start_offset, error_code=ErrorCode(start.error_code)
             )
 
         return [

@@ -1,10 +1,10 @@
 """DescribeLogDirs (API key 35): diskless partitions are in one more log directory, which is the object storage.
 
-Behaviour: the broker answers, with the client's rights. Its log directories are told without the shadow topics, whose
+Behaviour: the broker answers, with the client's rights. Its log directories come without the shadow topics, whose
 empty logs would pass for the topics' own. The broker that leads diskless partitions for this client, as Metadata says
 (it is their only replica), has a log directory more, named as `storage.url`, with those partitions and the bytes that
 their live records take there. So over all brokers each diskless byte is counted once, as object storage keeps it once.
-On the bootstrap port, where no broker was chosen, all of them are told.
+On the bootstrap port, where no broker was chosen, all of them are reported.
 
 Version notes: v1 is v0; v3 has an error of the whole; v4 (KIP-827) the size of the volume, which is -1, unknown, here.
 """

@@ -3,8 +3,8 @@
 Behaviour: the request goes on as it came, and the brokers' answer streams through. The rack is that of KIP-848 and
 KIP-881 (`client.rack`); it comes with the member's first heartbeat, and null says that it has not changed.
 
-A streams group's first heartbeat (KIP-1071) tells its topology, of which the brokers make the internal topics by
-themselves. These are classic; the log says so of those whose names would make them diskless.
+A streams group's first heartbeat (KIP-1071) has its topology, from which the brokers create the internal topics by
+themselves. These are classic; the log names those whose names would make them diskless.
 
 A share group's subscription (KIP-932) with a diskless topic is rejected: share groups read what is on the brokers, and
 the records of a diskless topic are not. It is the one place where clients report an error with its message:

@@ -5,7 +5,7 @@ Behaviour: both pass unchanged, any mechanism. On the way it is noted how far th
 connection is looked at until the broker has answered. What the client may do is forgotten when it has authenticated
 again.
 
-Version notes: after SaslHandshake v0 come tokens without header (`wire.sasl_v0`). SaslAuthenticate tells the session's
+Version notes: after SaslHandshake v0 come tokens without header (`wire.sasl_v0`). SaslAuthenticate has the session's
 lifetime from v1 on; a client of v0 is cut off by the broker, at the latest when its rights are asked for again.
 """
 

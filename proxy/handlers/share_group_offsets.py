@@ -5,7 +5,7 @@ INVALID_TOPIC_EXCEPTION and a message, for that topic only. Offsets that a group
 makes them when the group subscribes, are described, without a lag: the broker would count it by the shadow's log. They
 can be deleted (DeleteShareGroupOffsets passes).
 
-Version notes: DescribeShareGroupOffsets v1 tells the lag (KIP-1226).
+Version notes: DescribeShareGroupOffsets v1 has the lag (KIP-1226).
 """
 
 from __future__ import annotations

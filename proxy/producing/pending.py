@@ -381,7 +381,7 @@ class PendingProduce:
     def _end_unanswered(self) -> None:
         """End a request with acks=0."""
         if self._failed:
-            # As brokers do: it is all that tells the client to look where its topics are led now.
+            # As brokers do: after this end the client looks where its topics are led now.
             self._client.close()
         self._slot.finish()
 
