@@ -12,7 +12,7 @@ THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 
 
 def main(endpoint_url: str, bucket: str) -> None:
-    """One attempt; exit code 1 and a line where it failed, so that whoever started it does so again."""
+    """Try once. If it fails, print a line and exit with code 1, so that compose starts it again."""
     config = Config(
         s3={"addressing_style": "path"}, retries={"total_max_attempts": 2}, connect_timeout=3, read_timeout=10
     )

@@ -53,7 +53,9 @@ def _name(text: str) -> str:
 def main() -> None:
     """Print the requirements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--extra", action="append", default=[], help="of pyproject.toml, beside its dependencies")
+    parser.add_argument(
+        "--extra", action="append", default=[], help="of pyproject.toml, in addition to its dependencies"
+    )
     extras = parser.parse_args().extra
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(line for name in extras for line in project["optional-dependencies"][name])]

@@ -17,13 +17,7 @@ WORDS = re.compile(
 TARGET = re.compile(r"\]\([^)]*\)")
 DEFINED = {"docs/glossary.md": {"shadow"}, "docs/architecture.md": {"shadow"}}
 """Words that a page explains or names."""
-NOT_YET = {"docs/soak.md"}
-"""Pages that are still to be rewritten. A page that is plain leaves the list."""
-PLAIN = [
-    page
-    for page in pages()
-    if page.relative_to(ROOT).as_posix() not in NOT_YET and not page.is_relative_to(ROOT / "docs" / "decisions")
-]
+PLAIN = [page for page in pages() if not page.is_relative_to(ROOT / "docs" / "decisions")]
 """Decision records stay as they were written."""
 
 
@@ -36,9 +30,3 @@ def private_words(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_has_plain_words(page: Path) -> None:
     assert private_words(page) <= DEFINED.get(page.relative_to(ROOT).as_posix(), set())
-
-
-def test_the_list_of_pages_to_rewrite_only_has_pages_that_need_it() -> None:
-    there = {path.relative_to(ROOT).as_posix(): path for path in pages()}
-    assert set(there) >= NOT_YET
-    assert not [name for name in NOT_YET if not private_words(there[name])]

@@ -45,3 +45,18 @@ def test_plain_words() -> None:
         for number, line in enumerate(path.read_text().lower().splitlines(), 1)
         if WORDS.search(line)
     ]
+
+
+def test_texts_for_operators_have_plain_words() -> None:
+    """Check the admin page, the chart, the alerts, the dashboard and the example settings: no word is left there."""
+    suffixes = {".yaml", ".yml", ".tpl", ".txt", ".json", ".js", ".html", ".css", ".service", ".timer", ".env", ".xml"}
+    paths = [path for top in ("deploy", "proxy/admin/page", ".github") for path in sorted((ROOT / top).rglob("*"))]
+    texts = [path for path in paths if path.suffix in suffixes and path.is_file()]
+    assert len(texts) > 60
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in texts
+        for number, line in enumerate(path.read_text().lower().splitlines(), 1)
+        if WORDS.search(line)
+    ]
+    assert not found

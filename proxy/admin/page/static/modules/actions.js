@@ -20,7 +20,7 @@ export class Actions {
     const place = byId("action-body");
     if (!overview.actions) {
       place.replaceChildren(
-        h("p", {}, "This page is read-only here: no token is set. With ", h("code", {}, "admin.token_file"), " in the settings, whoever has the token can drain this proxy and set its log level."),
+        h("p", {}, "This page is read-only here: no token is set. With ", h("code", {}, "admin.token_file"), " in the settings, a client with the token can drain this proxy and set its log level."),
       );
       return;
     }

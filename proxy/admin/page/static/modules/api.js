@@ -33,7 +33,7 @@ async function answered(address, options) {
   try {
     document = text ? JSON.parse(text) : {};
   } catch {
-    // Told below, by the status.
+    // Reported below, by the status.
   }
   if (!response.ok) throw new NoAnswer(`${response.status}: ${document?.error ?? (text.trim() || response.statusText)}`);
   if (document === null) throw new NoAnswer("the answer is no JSON; is this the admin port of diskless-proxy?");

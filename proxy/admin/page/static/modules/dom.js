@@ -64,7 +64,7 @@ export function setPairs(list, pairs) {
   });
 }
 
-/** Tell people who don't see the page; used for changes of state only. */
+/** Announce to people who do not see the page; used for changes of state only. */
 export function announce(text) {
   setText(byId("news"), text);
 }

@@ -146,7 +146,7 @@ class Layout {
   }
 }
 
-/** Arrows with their labels. Both directions of one way, and all ways at one box, are beside each other. */
+/** Arrows with their labels. Both directions of one way, and all ways at one box, are next to each other. */
 function arrowsOf(layout, legs) {
   const largest = Math.max(1, ...legs.map((leg) => leg.rate));
   const hasStorage = legs.some((leg) => leg.side === "storage");

@@ -6,7 +6,7 @@
  *   rate: number, usdPerHour: number, usd: number}} Leg
  */
 
-/** Racks on the way of a flow, as the proxy counts borders: a rack that is not known is taken for the one beside it. */
+/** Racks on the way of a flow, as the proxy counts borders: a rack that is not known counts as its neighbour. */
 function way(flow, ownRack) {
   const own = ownRack || flow.serving_rack || flow.client_rack || "";
   return { client: flow.client_rack || own, own, serving: flow.serving_rack || own };

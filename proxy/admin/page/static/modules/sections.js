@@ -17,7 +17,7 @@ const HIGH = 0.75;
 export function showMoney(overview, history) {
   const place = byId("money-body");
   if (!place.children.length) {
-    for (const heading of ["Crossings cost", "Saved", "Object storage, beside the savings"]) {
+    for (const heading of ["Crossings cost", "Saved", "Object storage, not in the savings"]) {
       place.append(h("div", { class: "card" }, h("h3", {}, heading), h("p", { class: "sum" }), h("dl", { class: "ledger" })));
     }
   }
