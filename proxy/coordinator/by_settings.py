@@ -6,14 +6,18 @@ from redis.asyncio import Redis
 
 from proxy.config import Settings
 from proxy.coordinator.interface_journal import Journal
+from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 
 
-def coordinator_on(client: Redis, settings: Settings, journal: Journal | None = None) -> RedisCoordinator:
+def coordinator_on(
+    client: Redis, settings: Settings, journal: Journal | None = None, snapshots: Snapshots | None = None
+) -> RedisCoordinator:
     """Return a coordinator on the shared client of `connect.py`; nothing is sent yet.
 
-    `journal`: the journal of `settings.journal`; None if it has none.
+    `journal`: the journal of `settings.journal`; None if it has none. `snapshots`: its snapshots, with which a rebuild
+    begins.
     """
     return RedisCoordinator(
         client,
@@ -21,6 +25,7 @@ def coordinator_on(client: Redis, settings: Settings, journal: Journal | None = 
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         producer_batches_remembered=settings.producer_batches_remembered,
         journal=journal,
+        snapshots=snapshots,
     )
 
 

@@ -63,6 +63,9 @@ class Journal(Protocol):
     async def start(self, partition: int) -> int:
         """Return the position of the oldest record."""
 
+    async def trim(self, partition: int, before: int) -> int:
+        """Delete the records before a position, and return the position of the oldest record."""
+
 
 class PositionTrimmed(Exception):
     """The journal begins after the position."""

@@ -10,7 +10,8 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing_state import LOOKS, READS, TIDIES, ShardState
-from proxy.coordinator.view import JOURNALLED, Late, View
+from proxy.coordinator.view import Late, View
+from proxy.coordinator.view_calls import JOURNALLED
 
 _TIDYING = frozenset({"pack"})
 """Scripts that change how records are kept, and no answer."""

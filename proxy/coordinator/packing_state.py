@@ -23,9 +23,9 @@ NO_IDENTITY = bytes(16)
 
 MAY_WRITE, READS, LOOKS = 0, 1, 2
 """Modes of a script: it may change something, reads only, or looks at a shard whatever is wrong with it."""
-APPLIES, TIDIES, QUIET = 0, 3, 16
-"""Modes in a view of a journal: a script applies a record; it changes how records are kept, and no answer; it announces
-nothing."""
+APPLIES, TIDIES, LOADS, QUIET = 0, 3, 4, 16
+"""Modes in a view of a journal: a script applies a record; it changes how records are kept, and no answer; it loads a
+snapshot; it announces nothing."""
 _WANTS_LIVES = 16
 
 

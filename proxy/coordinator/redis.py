@@ -33,6 +33,7 @@ from proxy.coordinator.interface import (
     SegmentUse,
 )
 from proxy.coordinator.interface_journal import Journal
+from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.journalled_calls import JournalledCarrier
 from proxy.coordinator.redis_answers import failed_run, is_later, left_over, refused_run
 from proxy.coordinator.rewriting import IndexRewriting
@@ -79,6 +80,7 @@ class RedisCoordinator:
         producer_id_expiration_ms: int,
         producer_batches_remembered: int,
         journal: Journal | None = None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.fence = Fence()
         """Known state of each shard, and the fenced shards."""
@@ -89,7 +91,7 @@ class RedisCoordinator:
         if journal is None:
             carrier = GuardedCarrier(client, settings, trust, self.fence)
         else:
-            self.view = View(client, settings, journal)
+            self.view = View(client, settings, journal, snapshots)
             carrier = JournalledCarrier(self.view, trust)
         self._calls = ShardCalls(carrier, settings)
         self._settings = settings

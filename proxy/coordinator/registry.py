@@ -36,7 +36,8 @@ from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.packing_state import NO_IDENTITY
 from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
-from proxy.coordinator.view import OF_THE_REGISTRY, View
+from proxy.coordinator.view import View
+from proxy.coordinator.view_calls import OF_THE_REGISTRY
 
 _ENTRY = Struct(">B16sII")
 """State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""

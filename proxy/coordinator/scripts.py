@@ -21,10 +21,12 @@ _PREAMBLES = {
     "registry": ("marks.lua", "server.lua", "registry.lua", "fence_registry.lua"),
     "fleet": ("marks.lua",),
     "try": (),
+    "snapshot": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
+    "load": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "commit": ("server.lua", "shard.lua", "fence.lua", "members.lua"),
     "shard": ("server.lua", "shard.lua", "fence.lua", "members.lua", "rows.lua"),
 }
-_OF_A_VIEW = {"fence.lua": "journal.lua", "fence_registry.lua": "journal_registry.lua"}
+_OF_A_VIEW = {"fence.lua": ("journal.lua", "copying.lua"), "fence_registry.lua": ("journal_registry.lua",)}
 """Files that take the place of others if the store is a view of a journal."""
 _EVEN_IF_MEMORY_IS_SHORT = "#!lua flags=allow-oom"
 """First line of scripts that apply a record of a journal: a record can't be skipped for want of memory."""
@@ -77,7 +79,7 @@ def script(name: str, mode: Mode = Mode.GUARDED) -> Script:
     kind = name.partition("_")[0]
     files = [*_PREAMBLES.get(kind, _PREAMBLES["shard"])]
     if mode is not Mode.GUARDED:
-        files = [_OF_A_VIEW.get(file, file) for file in files]
+        files = [name for file in files for name in _OF_A_VIEW.get(file, (file,))]
     lines = [f"local SCRIPT = '{name}'", *((_DIRECTORY / file).read_text() for file in files)]
     operation = (_DIRECTORY / f"{name}.lua").read_text()
     lines += (

@@ -28,32 +28,15 @@ from proxy.coordinator import packing_state, scripts
 from proxy.coordinator.clock import running_ms
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Appended, Journal, JournalRecord, JournalUnavailable, PositionTrimmed
-from proxy.coordinator.journal_records import JournalledCall, RecordTooNew, pack_record, unpack_record
-from proxy.coordinator.packing_state import APPLIES, LOOKS, QUIET, READS
+from proxy.coordinator.interface_snapshots import Snapshots
+from proxy.coordinator.journal_records import JournalledCall, pack_record
+from proxy.coordinator.loading import Loader
+from proxy.coordinator.packing_state import APPLIES, LOADS, LOOKS, QUIET, READS, TIDIES
 from proxy.coordinator.scripts import Mode, Refusal
-from proxy.coordinator.shards import REGISTRY_PREFIX, shard_prefix
+from proxy.coordinator.view_calls import NO_NEW_CHANGE, packed_call, part_name, unpacked_call, why_refused
 
 log = structlog.get_logger()
 
-JOURNALLED = frozenset(
-    {
-        "commit",
-        "create_logs",
-        "delete_logs",
-        "trim",
-        "replace",
-        "mark_compacted",
-        "tombstone",
-        "release",
-        "correct_use",
-        "forget_producers",
-    }
-)
-"""Scripts of shards whose calls are records of the journal: all that change an answer of any script."""
-OF_THE_REGISTRY = frozenset(
-    {"registry_reserve", "registry_activate", "registry_configure", "registry_begin_delete", "registry_remove"}
-)
-"""Scripts of the registry with such calls; it has the partition after the last shard's."""
 WAITS_S = (0.002, 0.004, 0.008, 0.006)
 """Pauses in which the proxies of earlier records apply them; then this proxy helps."""
 MAX_READ_BYTES = 1 << 20
@@ -62,13 +45,10 @@ QUIET_BEFORE = 256
 """Records that are applied without an announcement if they are further from the end: nobody waits for them."""
 MOST_TRIES = 8
 """Refusals in a row that a call deals with: the store may be restarted or emptied meanwhile."""
-_REFUSALS = ("BEHIND", "UNPROVED", "LATE", "BROKEN", "APPLIED", "FOREIGN", "GUARDED")
+_REFUSALS = ("BEHIND", "UNPROVED", "LATE", "BROKEN", "RESTORING", "APPLIED", "FOREIGN", "GUARDED")
 _ANSWERS = ("TAKEN", "MISSING", "CHANGED")
 """Refusals that are a script's answer."""
 _PROOF = Struct(">q16s")
-NO_NEW_CHANGE = packing_state.pack_registry_change(-1, bytes(8), bytes(8))
-"""The last argument of a script of the registry that changes nothing, by a caller that knows nothing."""
-NOTHING_IN_THE_REGISTRY = JournalledCall("registry_skip", (NO_NEW_CHANGE,))
 
 
 class Late(Exception):
@@ -78,7 +58,9 @@ class Late(Exception):
 class View:
     """Applies records of the journal to the shards, and reads shards that have all of them."""
 
-    def __init__(self, client: Redis, settings: config.Redis, journal: Journal) -> None:
+    def __init__(
+        self, client: Redis, settings: config.Redis, journal: Journal, snapshots: Snapshots | None = None
+    ) -> None:
         self.helped_records = 0
         """Records of other proxies, or of the past, that this process has applied."""
         self.unproved: set[int] = set()
@@ -86,6 +68,7 @@ class View:
         self._client = client
         self._settings = settings
         self._journal = journal
+        self._loader = Loader(self._run_load, snapshots)
         self._known: Counter[int] = Counter()
         """Position up to which each shard is known to have applied records: it must never have less."""
         self._index_bytes: Counter[int] = Counter()
@@ -209,8 +192,8 @@ class View:
         word, _, rest = refusal.text.partition(" ")
         if word == "LATE":
             raise Late
-        if word not in ("BEHIND", "UNPROVED", "BROKEN"):
-            raise CoordinatorUnavailable(_why(word, self._name(shard)))
+        if word not in ("BEHIND", "UNPROVED", "BROKEN", "RESTORING"):
+            raise CoordinatorUnavailable(why_refused(word, self._name(shard)))
         async with self._repairing[shard]:
             if self._repairs[shard] != repairs_before:
                 return  # another call of this process did it
@@ -219,6 +202,8 @@ class View:
                 if word == "BROKEN":
                     log.warning("shard_rebuilt", shard=shard, reason=rest, effect="its records are applied again")
                     await self._run_reads("reset", [(shard, (os.urandom(8),))], LOOKS)
+                elif word == "RESTORING":
+                    await self._loader.wait(shard, rest)
                 elif word == "BEHIND":
                     await self._help(shard, int(rest), position)
                 else:
@@ -250,10 +235,19 @@ class View:
 
     async def _help(self, shard: int, at: int, until: int) -> None:
         """Apply the journal's records from position `at` on, up to `until`; others may do so at the same time."""
+        if at == 0:
+            at = await self._load(shard, at)
         began = at
         while at < until:
             async with self._journal_call():
-                records = await self._journal.read(shard, at, MAX_READ_BYTES)
+                try:
+                    records = await self._journal.read(shard, at, MAX_READ_BYTES)
+                except PositionTrimmed:
+                    began = await self._load(shard, at)
+                    if began <= at:
+                        raise
+                    at = began
+                    continue
             if not records:
                 raise CoordinatorUnavailable(
                     f"the journal of {self._name(shard)} ends at position {at}, before {until}"
@@ -261,10 +255,16 @@ class View:
             at = await self._apply_records(shard, [record for record in records if record.position < until], until)
         self.helped_records += max(at - began, 0)
 
+    async def _load(self, partition: int, at: int) -> int:
+        """Load the newest snapshot if it is ahead of a position; return the position of the next record to apply."""
+        if partition == self.registry:
+            return await self._loader.load_registry(partition, at)
+        return await self._loader.load(partition, at)
+
     async def _apply_records(self, shard: int, records: Sequence[JournalRecord], until: int) -> int:
         """Apply records one after another; return the position of the next one to apply."""
         at = records[0].position
-        calls = [(record, self._unpack(shard, record)) for record in records]
+        calls = [(record, unpacked_call(self._settings.shards, shard, record)) for record in records]
         for _, group in groupby(calls, key=lambda one: (one[1].name, one[0].position < until - QUIET_BEFORE)):
             same = list(group)
             if same[-1][0].position < at:
@@ -277,7 +277,7 @@ class View:
                 elif reply.text.startswith("BEHIND"):
                     return int(reply.text.partition(" ")[2])
                 elif not reply.text.startswith(("LATE", "APPLIED")):
-                    raise CoordinatorUnavailable(_why(reply.text, self._name(shard)))
+                    raise CoordinatorUnavailable(why_refused(reply.text, self._name(shard)))
             at = max(same[-1][0].position + 1, self._known[shard])
         return at
 
@@ -300,6 +300,18 @@ class View:
         packed = [self._call(shard, arguments, mode, self._known[shard]) for shard, arguments in calls]
         return await scripts.run_all(self._client, name, packed, refusals=_REFUSALS, mode=Mode.VIEW)
 
+    async def tidy(self, name: str, shard: int, argument: bytes) -> bytes:
+        """Run a script that changes no answer; return the reply without the state. Raises as `read`."""
+        (reply,) = await self.read(name, [(shard, (argument,))], TIDIES)
+        return reply[packing_state.REPLY_HEADER_BYTES :]
+
+    async def _run_load(self, name: str, partition: int, arguments: tuple[bytes, ...]) -> bytes | Refusal:
+        """Run a script that loads a snapshot. Raises CoordinatorUnavailable."""
+        mode = LOOKS if partition == self.registry else LOADS
+        call = self._call(partition, arguments, mode, 0)
+        (reply,) = await scripts.run_all(self._client, name, [call], refusals=_REFUSALS, mode=Mode.APPLYING)
+        return reply  # type: ignore[no-any-return]
+
     def _call(
         self,
         partition: int,
@@ -309,31 +321,11 @@ class View:
         time_ms: int = 0,
         not_after_ms: int = 0,
     ) -> scripts.Call:
-        if partition == self.registry:
-            header = packing_state.pack_registry_header(mode, position, self._journal.identity)
-            return scripts.Call(REGISTRY_PREFIX, (*arguments[:-1], arguments[-1] + header))
-        header = packing_state.pack_view_header(
-            self._settings.shards,
-            mode,
-            self._journal.identity,
-            position=position,
-            time_ms=time_ms,
-            not_after_ms=not_after_ms,
-        )
-        return scripts.Call(shard_prefix(partition), (header, *arguments))
-
-    def _unpack(self, partition: int, record: JournalRecord) -> JournalledCall:
-        try:
-            if partition == self.registry:
-                return unpack_record(record.value, OF_THE_REGISTRY, NOTHING_IN_THE_REGISTRY)
-            return unpack_record(record.value, JOURNALLED)
-        except RecordTooNew as error:
-            raise CoordinatorUnavailable(
-                f"the journal of {self._name(partition)} has, at position {record.position}, {error}"
-            ) from error
+        identity, shards = self._journal.identity, self._settings.shards
+        return packed_call(identity, shards, partition, arguments, mode, position, time_ms, not_after_ms)
 
     def _name(self, partition: int) -> str:
-        return "the registry" if partition == self.registry else f"shard {partition}"
+        return part_name(self._settings.shards, partition)
 
     @asynccontextmanager
     async def _turn(self, partition: int) -> AsyncIterator[None]:
@@ -356,13 +348,3 @@ class View:
             yield
         except (JournalUnavailable, PositionTrimmed) as error:
             raise CoordinatorUnavailable(f"the store is behind the journal, and {error}") from error
-
-
-def _why(word: str, part: str) -> str:
-    if word.startswith("APPLIED"):
-        return f"a record of {part} was applied some minutes ago, and its reply is gone"
-    if word.startswith("GUARDED"):
-        return f"{part} of the store was written without a journal; set journal.mode: off, or use an empty store"
-    if word.startswith("FOREIGN"):
-        return f"{part} of the store is a view of another journal; fix redis.url, or brokers.bootstrap"
-    return f"{part} of the store answers {word}"

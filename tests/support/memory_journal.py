@@ -57,3 +57,7 @@ class MemoryJournal:
 
     async def start(self, partition: int) -> int:
         return self.starts[partition]
+
+    async def trim(self, partition: int, before: int) -> int:
+        self.starts[partition] = max(self.starts[partition], before)
+        return self.starts[partition]

@@ -33,9 +33,17 @@ async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -
             digest[prefix + name] = await client.hgetall(prefix + name)
         for name in SORTED_SETS:
             digest[prefix + name] = await client.zrange(prefix + name, 0, -1, withscores=True)
+        digest[f"{prefix}answers"] = await _answers(client, prefix)
         logs: Mapping[bytes, bytes] = digest[f"{prefix}logs"]  # type: ignore[assignment]
         digest[f"{prefix}rows"] = {log: await _rows(coordinator, log) for log in logs}
     return digest
+
+
+async def _answers(client: Redis, prefix: str) -> dict[bytes, bytes]:
+    """Return the answers to commits, by segment; those of an earlier pass are gone."""
+    own = f"{prefix}answers:".encode() + (await client.hget(f"{prefix}meta", "pass") or b"")
+    names = [key async for key in client.scan_iter(match=f"{prefix}answers:*")]
+    return {key[-16:]: await client.get(key) for key in names if key[:-16] == own}
 
 
 async def _rows(coordinator: RedisCoordinator, log: bytes) -> Sequence[object]:

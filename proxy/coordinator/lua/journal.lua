@@ -8,21 +8,24 @@
 -- A script that is applied depends on nothing but the shard and its record: its time is that of the record's append. Nothing else
 -- changes a shard, except pack.lua, which changes no answer of any script.
 --
--- ARGV[1]  after what shard.lua reads: u8: 0 apply a record, 1 read, 2 look, whatever is wrong, 3 tidy up; plus 16 if nothing is to be
---          announced; i64 position of the record; for a read, the position up to which the caller knows that records were applied;
---          i64 time of the record's append in ms; u64 the time in ms after which it is too late, 0 for none; identity of the journal
+-- ARGV[1]  after what shard.lua reads: u8: 0 apply a record, 1 read, 2 look, whatever is wrong, 3 tidy up, 4 load a snapshot; plus 16
+--          if nothing is to be announced; i64 position of the record; for a read, the position up to which the caller knows that
+--          records were applied; i64 time of the record's append in ms; u64 the time in ms after which it is too late, 0 for none; identity of the journal
 --          (16 bytes)
 -- Errors: BEHIND position: apply the records from there on first; UNPROVED position, replication ID: as before, up to the end of the
 -- journal, then prove.lua; LATE; BROKEN why: reset.lua, then all records again; APPLIED: the record was applied a while ago, and its
--- reply is gone; FOREIGN: the store of another deployment or journal; GUARDED: a shard that is no view of a journal.
+-- reply is gone; RESTORING token, pages: a snapshot is being loaded (load_begin.lua); FOREIGN: the store of another deployment or
+-- journal; GUARDED: a shard that is no view of a journal.
 --
 -- The sequence of the shard's state is the position of the next record to apply. The place of the server's life has the journal's
 -- identity.
 --
 -- <prefix>meta  proved: half of the replication ID of the server that has had all records of the journal since it was started or
 --               promoted
+--               snapshot: L, token (16 hex digits), space, number of pages: a snapshot is being loaded; C, token, half of the
+--               replication ID, time in ms until which the copy counts: the shard is being copied (copying.lua)
 
-local APPLIES, READS, LOOKS, TIDIES, QUIET = 0, 1, 2, 3, 16
+local APPLIES, READS, LOOKS, TIDIES, LOADS, QUIET = 0, 1, 2, 3, 4, 16
 local REPLIES_KEPT_MS = 60000
 local mode, position, time, not_after, identity = parse('>Bi8i8I8c16', ARGV[1], 13)
 local is_quiet = mode >= QUIET
@@ -88,7 +91,10 @@ function announce(parts)
   end
 end
 
-if meta[3] then
+if meta[6] and sub(meta[6], 1, 1) == 'L' and mode ~= LOADS and mode ~= LOOKS then
+  return redis.error_reply('RESTORING ' .. sub(meta[6], 2))
+end
+if meta[3] and mode ~= LOADS then
   why_fenced = meta[3] .. ' stopped halfway in it, as the store rejected a command'
   if mode ~= LOOKS then
     return redis.error_reply('BROKEN ' .. why_fenced)

@@ -5,7 +5,7 @@
 
 if meta[3] then
   call('UNLINK', meta_key, logs_key, rows_key, prefix .. 'packed', prefix .. 'compacted', prefix .. 'raised', prefix .. 'producers',
-    prefix .. 'producer_ids', prefix .. 'segments', prefix .. 'garbage', prefix .. 'tombstones')
+    prefix .. 'producer_ids', prefix .. 'segments', prefix .. 'garbage', prefix .. 'tombstones', prefix .. 'dirty')
   call('HSET', meta_key, 'pass', ARGV[2])
 end
 return reply({})

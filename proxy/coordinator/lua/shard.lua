@@ -21,6 +21,7 @@
 --                            u32 length, the answer to the run as commit.lua gave it, and so on; expires
 -- <prefix>reply:…            string by pass and position: the reply to a record of the journal (journal.lua); expires
 -- <prefix>segments           hash: segment -> USE
+-- <prefix>dirty              sorted set, all scores 0: what has changed since it was copied to a snapshot (copying.lua)
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
 -- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
 -- <prefix>announcements      pub/sub channel
@@ -56,7 +57,7 @@ local meta_key, logs_key, rows_key = prefix .. 'meta', prefix .. 'logs', prefix 
 local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
 local JOURNAL_INCARNATION = 'journal\0' -- of a shard that is a view of a journal
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
-local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished', 'proved', 'pass')
+local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished', 'proved', 'pass', 'snapshot')
 local pass = meta[5] or ''
 local is_new = not meta[1] -- nothing was ever written to this shard
 local incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here

@@ -1,10 +1,12 @@
 """The histories of `test_against_model.py` on a view of a journal that is emptied, falls back, and whose proxies die.
 
-At the end the journal is applied to an empty store, which must hold the same.
+Snapshots are taken meanwhile, page by page between all that happens, and the journal is trimmed. At the end the whole
+journal is applied to an empty store, and each snapshot is loaded into one: all must hold the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
 from proxy.coordinator import view
 from proxy.coordinator.connect import connect
+from proxy.coordinator.copying import CopyGivenUp, copy_shard
 from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch
 from proxy.coordinator.interface_journal import Appended
 from proxy.coordinator.journal_records import JournalledCall
@@ -25,6 +28,7 @@ from proxy.coordinator.shards import shard_prefix
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histories, cut_calls_small, loose_batches
 from tests.support.memory_journal import MemoryJournal
+from tests.support.memory_snapshots import MemorySnapshot, MemorySnapshots
 from tests.support.view_digest import digest_of
 
 
@@ -33,6 +37,12 @@ class JournalledHistories(Histories):
         self.journal = MemoryJournal()
         self.copy: dict[bytes, bytes] = {}
         """A copy of the store, as it was at some time."""
+        self.snapshots = MemorySnapshots()
+        self.copying: dict[int, asyncio.Task[None]] = {}
+        self.may_go_on = asyncio.Event()
+        """Set for a moment: then every copy that waits reads its next page."""
+        self.waiting: set[int] = set()
+        """Shards of which the next page was read."""
         super().__init__()
 
     def coordinator(self, client: Redis) -> RedisCoordinator:
@@ -42,6 +52,7 @@ class JournalledHistories(Histories):
             producer_id_expiration_ms=86_400_000,
             producer_batches_remembered=5,
             journal=self.journal,
+            snapshots=self.snapshots,
         )
 
     def make_real(self) -> RedisCoordinator:
@@ -52,13 +63,59 @@ class JournalledHistories(Histories):
         super().teardown()
 
     async def compare_with_a_replay(self) -> None:
+        while not all(task.done() for task in self.copying.values()):
+            await self.next_pages()
+        await asyncio.gather(*self.copying.values())
+        live = await digest_of(self.client, self.real, SHARDS)
         client = await connect(self.settings.model_copy(update={"url": self.store.url[:-1] + "1"}))
+        taken = {shard: list(some) for shard, some in self.snapshots.taken.items()}
+        self.journal.starts.clear()
         try:
-            await client.flushdb()
-            replayed = await digest_of(client, self.coordinator(client), SHARDS)
-            assert await digest_of(self.client, self.real, SHARDS) == replayed
+            for number in range(max(map(len, taken.values()), default=0) + 1):
+                # None at first, and then the first one of each shard, the second one, and so on.
+                for shard, some in taken.items():
+                    self.snapshots.taken[shard] = some[number - 1 : number] if number else []
+                await client.flushdb()
+                assert await digest_of(client, self.coordinator(client), SHARDS) == live
         finally:
             await client.aclose()
+
+    @invariant()
+    def copies_go_on(self) -> None:
+        """Let each copy go on by a page, and begin the next one when it has ended."""
+        for shard in range(SHARDS):
+            if shard not in self.copying or self.copying[shard].done():
+                self.copying[shard] = self.loop.create_task(self.copy_in_steps(shard))
+        self.loop.run_until_complete(self.next_pages())
+
+    async def next_pages(self) -> None:
+        """Wait until each copy has read its next page, or has ended."""
+        self.waiting.clear()
+        self.may_go_on.set()
+        await asyncio.sleep(0)
+        self.may_go_on.clear()
+        while any(not task.done() and shard not in self.waiting for shard, task in self.copying.items()):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    async def copy_in_steps(self, shard: int) -> None:
+        pages: list[bytes] = []
+
+        async def keep(page: bytes) -> None:
+            pages.append(page)
+            self.waiting.add(shard)
+            await self.may_go_on.wait()
+
+        with suppress(CopyGivenUp):
+            view = self.make_real().view
+            assert view is not None
+            if copied := await copy_shard(view, self.client, shard, 1, keep):
+                self.snapshots.taken[shard].append(MemorySnapshot(copied.position, copied.state, pages))
+
+    @rule(shard=st.integers(0, SHARDS - 1))
+    def trim_the_journal(self, shard: int) -> None:
+        positions = sorted(snapshot.position for snapshot in self.snapshots.taken[shard])
+        if len(positions) > 1:
+            self.loop.run_until_complete(self.journal.trim(shard, positions[-2]))
 
     def bring_up(self) -> None:
         self.loop.run_until_complete(self.make_real().view.prove(range(SHARDS)))  # type: ignore[union-attr]
@@ -88,7 +145,7 @@ class JournalledHistories(Histories):
             for key, dumped in self.copy.items():
                 await self.client.restore(key, 0, dumped)
             for shard in range(SHARDS):
-                await self.client.hdel(f"{shard_prefix(shard)}meta", "proved")
+                await self.client.hdel(f"{shard_prefix(shard)}meta", "proved", "snapshot")
 
         self.loop.run_until_complete(restore())
         self.bring_up()

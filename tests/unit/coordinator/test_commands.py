@@ -11,7 +11,7 @@ from proxy.coordinator.commands import OPTIONAL_COMMANDS, commands_of_scripts
 PACKAGE = Path(proxy.__file__).parent
 SCRIPTS = sorted((PACKAGE / "coordinator" / "lua").glob("*.lua"))
 TRIAL = PACKAGE / "coordinator" / "lua" / "try_commands.lua"
-CLIENTS_OWN = {"HVALS"}
+CLIENTS_OWN = {"HVALS", "SCAN"}
 """Commands that only clients of the store call."""
 
 
