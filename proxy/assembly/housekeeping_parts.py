@@ -22,6 +22,7 @@ from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
 from proxy.process.clock import wall_clock_ms
+from proxy.snapshots.snapshotter import Snapshotter
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class HousekeepingParts(RoomParts):
 
     housekeeper: Housekeeper
     named_diskless: NamedDiskless
+    snapshotter: Snapshotter | None
+    """None without a journal."""
 
     def background(self) -> Iterable[Work]:
         """Return the housekeeping."""
@@ -54,8 +57,10 @@ def build_housekeeping(
         patterns=lambda: settings.default_diskless_topics,
         is_registered=lambda name: registry.find(name) is not None,
     )
+    snapshotter = _snapshotter(process, stores)
     return HousekeepingParts(
         named_diskless=named_diskless,
+        snapshotter=snapshotter,
         housekeeper=Housekeeper(
             settings,
             stores.fleet_store,
@@ -76,8 +81,16 @@ def build_housekeeping(
             store_ahead_ms=lambda: _store_ahead_ms(coordinator),
             rollups=accounting.rollup_expiry,
             named_diskless=named_diskless,
+            snapshotter=snapshotter,
         ),
     )
+
+
+def _snapshotter(process: ProcessParts, stores: StoreParts) -> Snapshotter | None:
+    view, journal, snapshots = stores.coordinator.view, stores.journal, stores.snapshots
+    if view is None or journal is None or snapshots is None:
+        return None
+    return Snapshotter(process.settings.journal, stores.store, view, journal, snapshots)
 
 
 def _store_ahead_ms(coordinator: RedisCoordinator) -> int:

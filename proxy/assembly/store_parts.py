@@ -15,6 +15,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.journal.journal import KafkaJournal
 from proxy.journal.opened import journal_on
+from proxy.snapshots.stored import StoredSnapshots
 from proxy.storage.counted import CountedStorage
 from proxy.storage.interface import ObjectStorage
 
@@ -32,6 +33,8 @@ class StoreParts(RoomParts):
     fleet_store: RedisFleetStore
     journal: KafkaJournal | None
     """The order of all writes to the store; None if the store itself is the order."""
+    snapshots: StoredSnapshots | None
+    """Snapshots of the store; None without a journal."""
 
     async def close(self) -> None:
         """Close the journal and the connections to both."""
@@ -45,12 +48,15 @@ def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectSto
     """Build the parts on a storage and a store that nothing has connected to yet."""
     settings = process.settings
     journal = journal_on(brokers.cluster, settings, process.stats)
-    coordinator = coordinator_on(store, settings, journal)
+    counted = CountedStorage(storage, process.stats)
+    snapshots = None if journal is None else StoredSnapshots(counted, journal)
+    coordinator = coordinator_on(store, settings, journal, snapshots)
     return StoreParts(
         store=store,
-        storage=CountedStorage(storage, process.stats),
+        storage=counted,
         coordinator=coordinator,
         registry=registry_on(store, settings, coordinator),
         fleet_store=RedisFleetStore(store),
         journal=journal,
+        snapshots=snapshots,
     )

@@ -12,7 +12,7 @@ from proxy.config.section import Section
 class Journal(Section):
     """The journal, a topic on the brokers that holds the order of all writes to the coordinator's store.
 
-    With it, a store that loses writes is rebuilt without an operator. The topic is not trimmed yet.
+    With it, a store that loses writes is rebuilt without an operator, from a snapshot and the records after it.
     """
 
     mode: Literal["off", "required"] = "off"
@@ -46,6 +46,12 @@ class Journal(Section):
     append_connections_max: int = Field(default=4, ge=1, le=64)
     """Maximum number of connections to one broker that records are appended over. Each has one request at a time, and
     records that wait meanwhile share the next one."""
+    snapshot_interval_ms: int = Field(default=600_000, ge=1_000)
+    """Time after which a partition of the journal with new records gets its next snapshot, in object storage. The
+    records before the last snapshot but one are deleted. A rebuild of the store loads the newest snapshot and applies
+    the records after it."""
+    snapshot_records: int = Field(default=1_000_000, ge=1)
+    """Number of new records of a partition after which it gets its next snapshot earlier."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Journal:

@@ -38,6 +38,7 @@ _COUNTS = frozenset(
         "replica_partitions_compared",
         "replica_topics_remembered",
         "replication_factor",
+        "snapshot_records",
         "shards",
         "tcp_keepalive_probes",
         "time_lookup_max_rows",

@@ -26,6 +26,7 @@ from proxy.housekeeping.named_diskless import NamedDiskless
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNKNOWN, Retention
 from proxy.housekeeping.shadows import Shadows
+from proxy.snapshots.snapshotter import CHECK_MS, Snapshotter
 from proxy.storage.interface import StorageError
 from proxy.wire.errors import ProtocolError
 
@@ -64,6 +65,7 @@ class Housekeeper:
         store_ahead_ms: Callable[[], int] = lambda: 0,
         rollups: RollupExpiry | None = None,
         named_diskless: NamedDiskless | None = None,
+        snapshotter: Snapshotter | None = None,
     ) -> None:
         self._fenced = fenced
         self._gone_back = gone_back
@@ -91,6 +93,8 @@ class Housekeeper:
         """Name, interval in milliseconds, and function of each kind of work."""
         if rollups is not None:
             self._work.append(("rollups", lambda: ROLLUPS_INTERVAL_MS, rollups.sweep))
+        if snapshotter is not None:
+            self._work.append(("snapshots", lambda: CHECK_MS, snapshotter.sweep))
         if named_diskless is not None:
             every = settings.brokers
             self._work.append(("diskless names", lambda: every.stray_records_interval_ms, named_diskless.look))

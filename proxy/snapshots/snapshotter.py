@@ -1,0 +1,105 @@
+"""Takes snapshots of the coordinator's store and trims the journal: work that one proxy does for all.
+
+A snapshot is complete when its manifest is there. Two snapshots of each partition are kept, and the journal is trimmed
+to the position of the older one, after both manifests were read back. So each step may be the last one of a proxy.
+"""
+
+from __future__ import annotations
+
+import structlog
+from redis.asyncio import Redis
+
+from proxy.config.journal import Journal as Settings
+from proxy.coordinator.copying import CopyGivenUp, copy_registry, copy_shard
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_journal import Journal, JournalUnavailable
+from proxy.coordinator.view import View
+from proxy.process.clock import wall_clock_ms
+from proxy.snapshots.manifest import Kept, oldest_position
+from proxy.snapshots.stored import StoredSnapshots
+
+log = structlog.get_logger()
+
+KEPT = 2
+"""Snapshots of each partition that are kept: the older one is loaded if the newer one is damaged."""
+CHECK_MS = 5_000
+"""Time between two looks for partitions that need a snapshot."""
+STEP_BYTES = 131_072
+"""About how much of a shard one call copies, while the store serves nobody else."""
+
+
+class Snapshotter:
+    """Takes the snapshots that are due."""
+
+    def __init__(
+        self, settings: Settings, client: Redis, view: View, journal: Journal, snapshots: StoredSnapshots
+    ) -> None:
+        self.kept: dict[int, list[Kept]] = {}
+        """Snapshots by partition, the newest first, as far as this proxy has looked."""
+        self.failed = 0
+        """Snapshots that could not be taken."""
+        self._settings = settings
+        self._client = client
+        self._view = view
+        self._journal = journal
+        self._snapshots = snapshots
+
+    async def sweep(self) -> None:
+        """Take a snapshot of each partition for which one is due.
+
+        A partition that fails does not keep the others from theirs. Raises StorageError and CoordinatorUnavailable of
+        the first one that failed.
+        """
+        failure: CoordinatorUnavailable | None = None
+        for partition in range(self._view.registry + 1):
+            try:
+                await self._look_after(partition)
+            except CopyGivenUp as error:
+                self.failed += 1
+                log.warning("snapshot_given_up", partition=partition, reason=str(error), remedy="none; it is retried")
+            except (CoordinatorUnavailable, JournalUnavailable) as error:
+                self.failed += 1
+                failure = failure or CoordinatorUnavailable(f"no snapshot of partition {partition}: {error}")
+        if failure is not None:
+            raise failure
+
+    async def _look_after(self, partition: int) -> None:
+        end = await self._journal.end(partition)
+        kept = self.kept.get(partition)
+        if kept is None:
+            # Another proxy may have taken some, before this one got the lease.
+            kept = self.kept[partition] = await self._snapshots.kept(partition)
+        if not self._is_due(kept, end):
+            return
+        del self.kept[partition]
+        await self._take(partition)
+        await self._tidy(partition)
+
+    def _is_due(self, kept: list[Kept], end: int) -> bool:
+        if not kept:
+            return end > 0
+        newest = kept[0]
+        records = end - newest.manifest.position
+        age_ms = wall_clock_ms() - newest.written_ms
+        return records >= self._settings.snapshot_records or (
+            records > 0 and age_ms >= self._settings.snapshot_interval_ms
+        )
+
+    async def _take(self, partition: int) -> None:
+        writer = self._snapshots.write(partition)
+        if partition == self._view.registry:
+            copied = await copy_registry(self._view, writer.keep)
+        else:
+            copied = await copy_shard(self._view, self._client, partition, STEP_BYTES, writer.keep)
+        if copied is not None:
+            await writer.complete(copied.position, copied.state)
+
+    async def _tidy(self, partition: int) -> None:
+        kept = (await self._snapshots.kept(partition))[:KEPT]
+        self.kept[partition] = kept
+        if len(kept) < KEPT:
+            return
+        await self._snapshots.delete_others(partition, kept)
+        start = oldest_position(kept)
+        if await self._journal.start(partition) < start:
+            await self._journal.trim(partition, start)
