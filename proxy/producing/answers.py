@@ -9,6 +9,9 @@ from proxy.protocol.errors import REQUEST_TIMED_OUT
 from proxy.wire.produce import PartitionProduce, PartitionProduced, ProduceRequest, TopicProduced
 from proxy.wire.steps import Steps, in_slices
 
+TWICE = "the request has records for this partition already: send what follows in another request"
+"""Message for a partition that the request has named before."""
+
 
 def placed_in_steps(parts: Iterable[DisklessPart], errors: Iterable[int]) -> Steps[list[TopicProduced]]:
     """Answer partitions with the error of their topic, or else with REQUEST_TIMED_OUT; it pauses."""

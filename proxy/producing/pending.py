@@ -20,20 +20,21 @@ from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
 from proxy.diskless.produce_checks import check_produced
 from proxy.diskless.wal.outcome import Outcome
 from proxy.process.turns import finish
-from proxy.producing.answers import all_timed_out, placed_in_steps
+from proxy.producing.answers import TWICE, all_timed_out, placed_in_steps
 from proxy.producing.classic import ClassicHalf
 from proxy.producing.parts import DisklessProduce
-from proxy.producing.split import DisklessPart, error_of, split, split_in_steps
+from proxy.producing.split import DisklessPart, Named, error_of, split, split_in_steps
 from proxy.protocol.errors import (
     INVALID_REQUEST,
     INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NONE,
     REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.records.batches import RecordsError, producer_id_of
+from proxy.records.batches import RecordsError, producer_id_of, producer_of
 from proxy.wire.primitives import Buffer
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
@@ -47,10 +48,6 @@ from proxy.wire.produce import (
 )
 from proxy.wire.produce_steps import build_large_produce, build_large_produce_response
 from proxy.wire.steps import Steps, in_slices
-
-_Named = tuple["str | bytes", int]
-"""A topic as the client names it, and a partition."""
-_TWICE = "the request has records for this partition already: send what follows in another request"
 
 
 class PendingProduce:
@@ -116,6 +113,8 @@ class PendingProduce:
         while unasked:
             await self._of.rights.of(self._client.session).ask(self._client, self._request, unasked)
             if self._timed_out:
+                for part in split(self._of.topics, self._parsed)[1]:
+                    self._take(part, NONE, part.partitions, [], 0, set())
                 return
             asked.update(unasked)
             unasked = self.accept(asked)
@@ -136,7 +135,7 @@ class PendingProduce:
             return unasked
         self._accepted = True
         self._send_on(classic, build_produce_request(classic) if classic.topics else [], diskless)
-        named: set[_Named] = set()
+        named: set[Named] = set()
         for part in diskless:
             error_code = error_of(part, rights)
             placed = error_code or REQUEST_TIMED_OUT
@@ -164,6 +163,7 @@ class PendingProduce:
             errors = [error_of(part, rights) for part in diskless]
             self._topics = await of.turns.run(placed_in_steps(diskless, errors))
             if self._timed_out:
+                await of.turns.run(self._take_all(diskless, errors))
                 return
         self._accepted = True
         self._send_on(classic, frame, diskless)
@@ -188,13 +188,11 @@ class PendingProduce:
                 self._client.mute(self._throttle_ms / 1000)
 
     def _take_all(self, parts: Iterable[DisklessPart], errors: Iterable[int]) -> Steps[None]:
-        """Do `_take` for all topics, with pauses. What the client's own limit has cut off is not taken."""
-        named: set[_Named] = set()
+        """Do `_take` for all topics, with pauses."""
+        named: set[Named] = set()
         for part, error_code, topic in zip(parts, errors, self._topics, strict=True):
             place = 0
             for some in in_slices(part.partitions):
-                if self._timed_out:
-                    return
                 self._take(part, error_code, some, topic.partitions, place, named)
                 place += len(some)
                 yield
@@ -206,10 +204,16 @@ class PendingProduce:
         partitions: Iterable[PartitionProduce],
         answers: list[PartitionProduced],
         first: int,
-        named: set[_Named],
+        named: set[Named],
     ) -> None:
-        """Append batches of a topic; the answer to the first one is at `first`. `named` has those that came before."""
+        """Append batches of a topic; the answer to the first one is at `first`. `named` has those that came before.
+
+        Batches that fail for now are only noted: if a later one of the producer passed, they would never be in order.
+        """
         for place, partition in enumerate(partitions, first):
+            if part.entry is not None and (self._timed_out or error_code not in (NONE, TOPIC_AUTHORIZATION_FAILED)):
+                self._of.intake.not_stored(part.entry.topic_id, partition.index, *producer_of(partition.records))
+                continue
             if (part.topic, partition.index) in named:
                 self._refuse_again(part.entry, partition, answers, place)
                 continue
@@ -229,7 +233,7 @@ class PendingProduce:
         """Reject a partition that the request has named before."""
         if entry is not None:
             self._of.intake.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
-        answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=_TWICE)
+        answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=TWICE)
 
     def _append(
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int
@@ -283,8 +287,7 @@ class PendingProduce:
         """Note the outcome of a batch of `size` bytes."""
         error_code = outcome.error_code
         if error_code == NONE and not outcome.duplicate:
-            rack = self._of.racks.counted(self._client.session, self._request.client_id)
-            self._of.stats.stored_bytes[rack] += size
+            self._of.stats.stored_bytes[self._of.racks.counted(self._client.session, self._request.client_id)] += size
         if error_code == UNKNOWN_TOPIC_OR_PARTITION and self._parsed.version >= FIRST_TOPIC_ID:
             error_code = UNKNOWN_TOPIC_ID  # deleted meanwhile; the name may have another ID by now
         answers[place] = PartitionProduced(

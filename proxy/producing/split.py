@@ -12,6 +12,9 @@ from proxy.topics.topics import Topics
 from proxy.wire.produce import PartitionProduce, ProduceRequest, TopicProduce
 from proxy.wire.steps import Steps, in_slices
 
+Named = tuple["str | bytes", int]
+"""A topic as the client names it, and a partition."""
+
 
 class DisklessPart(NamedTuple):
     """One topic of the request that the broker does not get."""

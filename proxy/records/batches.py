@@ -136,6 +136,14 @@ def producer_id_of(records: memoryview | None) -> int:
     return producer_id
 
 
+def producer_of(records: memoryview | None) -> tuple[int, int, int]:
+    """Return producer ID, epoch and base sequence that the first batch claims, checked or not; -1 if there is none."""
+    if records is None or len(records) < HEADER_BYTES:
+        return -1, -1, -1
+    producer_id, epoch, base_sequence = _HEADER.unpack_from(records)[9:12]
+    return producer_id, epoch, base_sequence
+
+
 def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
     """Return the header of the one batch that `records` of a Produce v3+ hold, if a broker would append it.
 

@@ -16,8 +16,10 @@ from proxy.producing.parts import DisklessProduce
 from proxy.producing.pending import PendingProduce
 from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
+    LEADER_NOT_AVAILABLE,
     NONE,
     REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -141,10 +143,10 @@ def request(key, correlation_id, body, version):
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
-def allow(sent):
-    """The broker's answer: the client may do all."""
+def allow(sent, error_code=NONE):
+    """Answer for the broker: the client may do all, unless there is an error."""
     (asked,) = sent.broker.frames()
-    body = asked[4:8] + b"\0" + metadata(orders=0)
+    body = asked[4:8] + b"\0" + metadata(orders=error_code)
     sent.answer(struct.pack(">i", len(body)) + body)
 
 
@@ -161,8 +163,19 @@ async def test_the_requests_own_time_holds_while_the_broker_is_asked_for_rights(
     allow(sent)
     await turns()
     assert intake.given == [], "what was answered so is not appended afterwards"
+    assert intake.not_given == [(b"o" * 16, 0)], "what the producer sent after it must not pass first"
     assert sent.client.taken() == b""
     assert sent.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize(("error_code", "noted"), [(LEADER_NOT_AVAILABLE, 1), (TOPIC_AUTHORIZATION_FAILED, 0)])
+async def test_a_batch_that_the_brokers_answer_rejects_for_now_is_noted(error_code: int, noted: int) -> None:
+    """A client retries the batch after such an error: its later batches must not be stored before it."""
+    sent, intake = await diskless(timeout_ms=60_000, version=9)
+    allow(sent, error_code)
+    await turns()
+    assert answered(sent, 9) == (error_code, 0)
+    assert (intake.given, intake.not_given) == ([], [(b"o" * 16, 0)] * noted)
 
 
 @pytest.mark.parametrize(("version", "code"), [(9, UNKNOWN_TOPIC_OR_PARTITION), (13, UNKNOWN_TOPIC_ID)])

@@ -107,6 +107,7 @@ async def test_a_batch_that_the_clients_own_time_cuts_off_is_not_taken() -> None
     assert [code for *_, code in answered] == [NONE] * taken + [REQUEST_TIMED_OUT] * (MANY - taken)
     await asyncio.sleep(0.05)
     assert (len(intake.given), sent.memory.used_bytes) == (taken, 0)
+    assert [partition for _, partition in intake.not_given] == list(range(taken, MANY)), "they are noted as failed"
 
 
 async def test_a_topic_that_becomes_diskless_between_two_turns_does_not_go_to_the_broker() -> None:
