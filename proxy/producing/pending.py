@@ -109,12 +109,12 @@ class PendingProduce:
     async def ask_then_accept(self, unasked: dict[str, bytes]) -> None:
         """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable."""
         self._start_timer()
-        asked: set[str] = set()
+        asked, rights = set[str](), self._of.rights.of(self._client.session)
         while unasked:
-            await self._of.rights.of(self._client.session).ask(self._client, self._request, unasked)
+            await rights.ask(self._client, self._request, unasked)
             if self._timed_out:
                 for part in split(self._of.topics, self._parsed)[1]:
-                    self._take(part, NONE, part.partitions, [], 0, set())
+                    self._take(part, error_of(part, rights), part.partitions, [], 0, set())
                 return
             asked.update(unasked)
             unasked = self.accept(asked)
@@ -209,10 +209,13 @@ class PendingProduce:
         """Append batches of a topic; the answer to the first one is at `first`. `named` has those that came before.
 
         Batches that fail for now are only noted: if a later one of the producer passed, they would never be in order.
+        Those of a client without the right are not: they would stop the producer whose ID they name.
         """
+        denied = error_code == TOPIC_AUTHORIZATION_FAILED
         for place, partition in enumerate(partitions, first):
-            if part.entry is not None and (self._timed_out or error_code not in (NONE, TOPIC_AUTHORIZATION_FAILED)):
-                self._of.intake.not_stored(part.entry.topic_id, partition.index, *producer_of(partition.records))
+            if self._timed_out or (part.entry is not None and error_code != NONE and not denied):
+                if part.entry is not None and not denied:
+                    self._of.intake.not_stored(part.entry.topic_id, partition.index, *producer_of(partition.records))
                 continue
             if (part.topic, partition.index) in named:
                 self._refuse_again(part.entry, partition, answers, place)

@@ -120,8 +120,11 @@ def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
     )
 
 
-async def diskless(timeout_ms: int, version: int, acks: int = -1) -> tuple[Any, Intake]:
-    """Return a client that has sent a Produce for a diskless topic while its broker is being asked."""
+async def diskless(timeout_ms: int, version: int, acks: int = -1, named: int = 1) -> tuple[Any, Intake]:
+    """Return a client that has sent a Produce for a diskless topic while its broker is being asked.
+
+    `named`: number of times that the request names the partition.
+    """
     entry = DisklessTopic("orders", b"o" * 16, 1, "live")
     made: list[ProduceOffload] = []
     sent: Any = await connected(handlers={PRODUCE: lambda client, request: made[0].produce(client, request)})
@@ -130,9 +133,9 @@ async def diskless(timeout_ms: int, version: int, acks: int = -1) -> tuple[Any, 
     intake = Intake()
     sent.diskless = diskless_produce(sent, intake)
     made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=sent.diskless))
-    named = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
-    partitions = [PartitionProduce(0, memoryview(make_batch()))]
-    parsed = ProduceRequest(version, None, acks, timeout_ms, [TopicProduce(named, partitions)])
+    topic = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
+    partitions = [PartitionProduce(0, memoryview(make_batch()))] * named
+    parsed = ProduceRequest(version, None, acks, timeout_ms, [TopicProduce(topic, partitions)])
     sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version))
     await turns()
     return sent, intake
@@ -157,15 +160,27 @@ def answered(sent, version: int) -> tuple[int, int]:
     return tree["responses"][0]["partition_responses"][0]["error_code"], tree["throttle_time"]
 
 
-async def test_the_requests_own_time_holds_while_the_broker_is_asked_for_rights() -> None:
+@pytest.mark.parametrize(("error_code", "noted"), [(NONE, 1), (TOPIC_AUTHORIZATION_FAILED, 0)])
+async def test_the_requests_own_time_holds_while_the_broker_is_asked_for_rights(error_code: int, noted: int) -> None:
+    """The later batches of a producer must not pass first; a client without the right must not stop a producer."""
     sent, intake = await diskless(timeout_ms=0, version=9)
     assert answered(sent, 9) == (REQUEST_TIMED_OUT, 0)
-    allow(sent)
+    allow(sent, error_code)
     await turns()
     assert intake.given == [], "what was answered so is not appended afterwards"
-    assert intake.not_given == [(b"o" * 16, 0)], "what the producer sent after it must not pass first"
+    assert intake.not_given == [(b"o" * 16, 0)] * noted
     assert sent.client.taken() == b""
     assert sent.memory.used_bytes == 0
+
+
+async def test_a_partition_named_twice_of_a_topic_deleted_meanwhile_has_no_second_answer() -> None:
+    sent, intake = await diskless(timeout_ms=0, version=9, named=2)
+    assert answered(sent, 9) == (REQUEST_TIMED_OUT, 0)
+    sent.topics._take(RegistrySnapshot(3, (DisklessTopic("orders", b"o" * 16, 1, "deleted"),)))
+    allow(sent)
+    await turns()
+    assert (intake.given, intake.not_given, sent.client.taken()) == ([], [], b"")
+    assert not sent.client.closing, "the connection is to stay"
 
 
 @pytest.mark.parametrize(("error_code", "noted"), [(LEADER_NOT_AVAILABLE, 1), (TOPIC_AUTHORIZATION_FAILED, 0)])
