@@ -4,7 +4,7 @@
 
 local token, longest_ms = parse('>c16I8', ARGV[2])
 local here = server_here()
-if is_new or here == '' then
+if is_new or not here then
   return reply({})
 end
 call('UNLINK', DIRTY_KEY)
