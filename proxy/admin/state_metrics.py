@@ -14,6 +14,7 @@ from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
 from proxy.coordinator.view import View
 from proxy.process.clock import wall_clock_ms
+from proxy.snapshots.snapshotter import Snapshotter
 from proxy.telemetry.logs import lost_lines
 from proxy.telemetry.stats import OTHER_TOPICS
 
@@ -124,6 +125,20 @@ def _view_metrics(view: View | None) -> Iterator[Metric]:
     yield counter("journal_helped_records", helped, 0 if view is None else view.helped_records)
 
 
+def _snapshot_metrics(snapshotter: Snapshotter | None) -> Iterator[Metric]:
+    """Yield the state of the snapshots; reported by the proxy that keeps house."""
+    overdue_s = 0.0 if snapshotter is None else snapshotter.overdue_seconds
+    text = "Seconds for which a snapshot of the store has been due; reported by the proxy that keeps house."
+    yield gauge("snapshot_overdue_seconds", text, overdue_s)
+    size = 0 if snapshotter is None else snapshotter.size_bytes
+    yield gauge("snapshot_bytes", "Bytes of the newest snapshots; reported by the proxy that keeps house.", size)
+    behind = 0 if snapshotter is None else max(snapshotter.behind.values(), default=0)
+    text = "Records that a rebuild applies after the snapshot, of the partition of the journal with the most."
+    yield gauge("journal_lag_records", text, behind)
+    failed = 0 if snapshotter is None else snapshotter.failed
+    yield counter("snapshots_failed", "Snapshots that could not be taken; they are retried.", failed)
+
+
 def state_metrics(parts: Parts) -> Iterator[Metric]:
     """Yield this process's view of the brokers, the fleet and the coordinator."""
     yield gauge("replica_topics", "Classic topics whose replicas are known.", len(parts.replicas.replicas))
@@ -133,6 +148,7 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
     fenced = "Shards of the coordinator that are fenced, because the store has lost some of their writes."
     yield gauge("fenced_shards", fenced, len(parts.stores.coordinator.fence.fenced))
     yield from _view_metrics(parts.stores.coordinator.view)
+    yield from _snapshot_metrics(parts.housekeeping.snapshotter)
     paused = "1 while this proxy does the housekeeping and may not delete objects; its log says why."
     yield gauge("housekeeping_paused", paused, float(parts.housekeeping.housekeeper.is_paused))
     yield gauge(

@@ -75,6 +75,7 @@ class Housekeeper:
         self._settings = settings
         self.shadows = shadows
         self._named_diskless = named_diskless
+        self._snapshotter = snapshotter
         self._lease = Lease(fleet_store, LEASE, identity, self._forget)
         self._defaults: RetentionDefaults | None = None
         self._refused = False
@@ -138,6 +139,8 @@ class Housekeeper:
         self.shadows.lease_lost()
         if self._named_diskless is not None:
             self._named_diskless.forget()
+        if self._snapshotter is not None:
+            self._snapshotter.forget()
 
     @property
     def holds_lease(self) -> bool:

@@ -38,6 +38,9 @@ class Snapshotter:
         """Snapshots by partition, the newest first, as far as this proxy has looked."""
         self.failed = 0
         """Snapshots that could not be taken."""
+        self.behind: dict[int, int] = {}
+        """Records after the newest snapshot by partition, as of the last look."""
+        self._due_since_ms: dict[int, int] = {}
         self._settings = settings
         self._client = client
         self._view = view
@@ -63,17 +66,37 @@ class Snapshotter:
         if failure is not None:
             raise failure
 
+    @property
+    def overdue_seconds(self) -> float:
+        """Return how long the snapshot that waits longest has been due; 0 if none is due."""
+        since_ms = min(self._due_since_ms.values(), default=None)
+        return 0.0 if since_ms is None else max(0.0, (wall_clock_ms() - since_ms) / 1000)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the newest snapshots of all partitions."""
+        return sum(kept[0].size_bytes for kept in self.kept.values() if kept)
+
+    def forget(self) -> None:
+        """Drop what was found: another proxy takes the snapshots from now on."""
+        self.kept.clear()
+        self.behind.clear()
+        self._due_since_ms.clear()
+
     async def _look_after(self, partition: int) -> None:
         end = await self._journal.end(partition)
         kept = self.kept.get(partition)
         if kept is None:
             # Another proxy may have taken some, before this one got the lease.
             kept = self.kept[partition] = await self._snapshots.kept(partition)
+        self.behind[partition] = end - (kept[0].manifest.position if kept else 0)
         if not self._is_due(kept, end):
             return
+        self._due_since_ms.setdefault(partition, wall_clock_ms())
         del self.kept[partition]
         await self._take(partition)
         await self._tidy(partition)
+        self._due_since_ms.pop(partition, None)
 
     def _is_due(self, kept: list[Kept], end: int) -> bool:
         if not kept:
