@@ -30,6 +30,7 @@ from proxy.handlers.sasl import Sasl
 from proxy.handlers.share_fetch import ShareFetch, is_not_diskless
 from proxy.handlers.share_group_offsets import ShareGroupOffsets
 from proxy.handlers.transactions import Transactions, is_classic
+from proxy.protocol import api_keys
 from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.rewrite_metadata import RewriteMetadata
 
@@ -50,17 +51,17 @@ def build_handlers(parts: Parts) -> Handlers:
     sasl = Sasl(process.settings)
     produce = build_produce(parts, rights)
     handle: dict[int, Handler] = {
-        0: produce.produce,
-        1: build_fetch(parts, rights).fetch,
-        17: sasl.handshake,
-        36: sasl.authenticate,
+        api_keys.PRODUCE: produce.produce,
+        api_keys.FETCH: build_fetch(parts, rights).fetch,
+        api_keys.SASL_HANDSHAKE: sasl.handshake,
+        api_keys.SASL_AUTHENTICATE: sasl.authenticate,
         **_of_addresses(parts),
         **_of_offsets(parts, rights),
         **_of_topics(parts),
         **_of_groups(parts, rights),
     }
     check_handlers(handle)
-    return Handlers(handle=handle, begin={0: produce.begin}, token=sasl.pass_token)
+    return Handlers(handle=handle, begin={api_keys.PRODUCE: produce.begin}, token=sasl.pass_token)
 
 
 def check_handlers(handlers: Mapping[int, Handler]) -> None:
@@ -87,13 +88,15 @@ def _of_addresses(parts: Parts) -> dict[int, Handler]:
         settings, topics=parts.topics.topics, cluster=cluster, addresses=routing.addresses
     )
     return {
-        3: rewrite_metadata.metadata,
-        10: rewrite_metadata.find_coordinator,
-        18: ApiVersions(settings, near_brokers=parts.replicas.near_brokers).api_versions,
-        45: in_parts(reassignments.alter_partition_reassignments, _ANSWERED_AS_RESPONSES),
-        55: describe_quorum,
-        60: rewrite_metadata.describe_cluster,
-        75: rewrite_metadata.describe_topic_partitions,
+        api_keys.METADATA: rewrite_metadata.metadata,
+        api_keys.FIND_COORDINATOR: rewrite_metadata.find_coordinator,
+        api_keys.API_VERSIONS: ApiVersions(settings, near_brokers=parts.replicas.near_brokers).api_versions,
+        api_keys.ALTER_PARTITION_REASSIGNMENTS: in_parts(
+            reassignments.alter_partition_reassignments, _ANSWERED_AS_RESPONSES
+        ),
+        api_keys.DESCRIBE_QUORUM: describe_quorum,
+        api_keys.DESCRIBE_CLUSTER: rewrite_metadata.describe_cluster,
+        api_keys.DESCRIBE_TOPIC_PARTITIONS: rewrite_metadata.describe_topic_partitions,
     }
 
 
@@ -125,11 +128,13 @@ def _of_offsets(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     )
     describe_producers = DescribeProducers(halves, coordinator=coordinator, throttled_log=process.throttled_log)
     return {
-        2: in_parts(ListOffsets(halves, offsets).list_offsets, _TOPICS),
-        21: in_parts(delete_records.delete_records, _TOPICS),
-        23: in_parts(OffsetForLeaderEpoch(halves, offsets).offset_for_leader_epoch, _TOPICS),
-        35: describe_log_dirs.describe_log_dirs,
-        61: in_parts(describe_producers.describe_producers, _TOPICS),
+        api_keys.LIST_OFFSETS: in_parts(ListOffsets(halves, offsets).list_offsets, _TOPICS),
+        api_keys.DELETE_RECORDS: in_parts(delete_records.delete_records, _TOPICS),
+        api_keys.OFFSET_FOR_LEADER_EPOCH: in_parts(
+            OffsetForLeaderEpoch(halves, offsets).offset_for_leader_epoch, _TOPICS
+        ),
+        api_keys.DESCRIBE_LOG_DIRS: describe_log_dirs.describe_log_dirs,
+        api_keys.DESCRIBE_PRODUCERS: in_parts(describe_producers.describe_producers, _TOPICS),
     }
 
 
@@ -154,12 +159,14 @@ def _of_topics(parts: Parts) -> dict[int, Handler]:
         topics=topics, reservations=creation.reservations, growth=creation.partition_growth
     )
     return {
-        19: in_parts(create_topics.create_topics, _CREATED),
-        20: in_parts(delete_topics.delete_topics, _DELETED),
-        32: in_parts(describe_configs.describe_configs, _DESCRIBED._replace(skip=describe_configs.skip_result)),
-        33: alter_configs,
-        37: in_parts(create_partitions.create_partitions, _GROWN),
-        44: alter_configs,
+        api_keys.CREATE_TOPICS: in_parts(create_topics.create_topics, _CREATED),
+        api_keys.DELETE_TOPICS: in_parts(delete_topics.delete_topics, _DELETED),
+        api_keys.DESCRIBE_CONFIGS: in_parts(
+            describe_configs.describe_configs, _DESCRIBED._replace(skip=describe_configs.skip_result)
+        ),
+        api_keys.ALTER_CONFIGS: alter_configs,
+        api_keys.CREATE_PARTITIONS: in_parts(create_partitions.create_partitions, _GROWN),
+        api_keys.INCREMENTAL_ALTER_CONFIGS: alter_configs,
     }
 
 
@@ -183,13 +190,13 @@ def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     share_offsets = ShareGroupOffsets(topics=topics, rights=rights)
     shared = Names(("topic_id",), is_not_diskless, share_fetch.with_addresses)
     return {
-        24: names_first(transactions.add_partitions_to_txn, Names(("name",), is_classic)),
-        27: transactions.write_txn_markers,
-        68: heartbeats.heartbeat,
-        76: heartbeats.share_group_heartbeat,
-        78: names_first(share_fetch.share_fetch, shared),
-        79: names_first(share_fetch.share_acknowledge, shared),
-        88: heartbeats.heartbeat,
-        90: share_offsets.describe,
-        91: in_parts(share_offsets.alter, _ANSWERED_AS_RESPONSES),
+        api_keys.ADD_PARTITIONS_TO_TXN: names_first(transactions.add_partitions_to_txn, Names(("name",), is_classic)),
+        api_keys.WRITE_TXN_MARKERS: transactions.write_txn_markers,
+        api_keys.CONSUMER_GROUP_HEARTBEAT: heartbeats.heartbeat,
+        api_keys.SHARE_GROUP_HEARTBEAT: heartbeats.share_group_heartbeat,
+        api_keys.SHARE_FETCH: names_first(share_fetch.share_fetch, shared),
+        api_keys.SHARE_ACKNOWLEDGE: names_first(share_fetch.share_acknowledge, shared),
+        api_keys.STREAMS_GROUP_HEARTBEAT: heartbeats.heartbeat,
+        api_keys.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets.describe,
+        api_keys.ALTER_SHARE_GROUP_OFFSETS: in_parts(share_offsets.alter, _ANSWERED_AS_RESPONSES),
     }

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from proxy.client.slots import BrokerSlot
+from proxy.protocol import api_keys
 
 if TYPE_CHECKING:
     from proxy.client.slots import Slot
@@ -19,13 +20,34 @@ if TYPE_CHECKING:
     from proxy.wire.primitives import Buffer
     from proxy.wire.steps import Result, Steps
 
-_MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
-"""Fetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch,
-StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
+_MAY_BE_CUT = frozenset(
+    {
+        api_keys.FETCH,
+        api_keys.JOIN_GROUP,
+        api_keys.HEARTBEAT,
+        api_keys.SYNC_GROUP,
+        api_keys.CONSUMER_GROUP_HEARTBEAT,
+        api_keys.SHARE_GROUP_HEARTBEAT,
+        api_keys.SHARE_FETCH,
+        api_keys.STREAMS_GROUP_HEARTBEAT,
+    }
+)
+"""Long waits without effect, which a drain does not wait for."""
 
-_ASKS_ONLY = frozenset({1, 2, 3, 9, 10, 11, 12, 14, 18})
-"""Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, SyncGroup, ApiVersions: nothing is
-lost if nobody gets the answer. The newer heartbeats may be a leave."""
+_ASKS_ONLY = frozenset(
+    {
+        api_keys.FETCH,
+        api_keys.LIST_OFFSETS,
+        api_keys.METADATA,
+        api_keys.OFFSET_FETCH,
+        api_keys.FIND_COORDINATOR,
+        api_keys.JOIN_GROUP,
+        api_keys.HEARTBEAT,
+        api_keys.SYNC_GROUP,
+        api_keys.API_VERSIONS,
+    }
+)
+"""Nothing is lost if nobody gets the answer. The newer heartbeats may be a leave."""
 
 
 class Answers:

@@ -18,11 +18,27 @@ from typing import Any, NamedTuple
 
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
-from proxy.protocol.api_keys import API_VERSIONS
+from proxy.protocol import api_keys
 
-ANY_BROKER = frozenset({0, 1, 2, 3, 10, 18, 21, 22, 23, 60, 61, 75, 17, 36})
-"""Produce, Fetch (of diskless partitions), ListOffsets, Metadata, FindCoordinator, ApiVersions, DeleteRecords,
-InitProducerId, OffsetForLeaderEpoch, DescribeCluster, DescribeProducers, DescribeTopicPartitions, and SASL."""
+ANY_BROKER = frozenset(
+    {
+        api_keys.PRODUCE,
+        api_keys.FETCH,
+        api_keys.LIST_OFFSETS,
+        api_keys.METADATA,
+        api_keys.FIND_COORDINATOR,
+        api_keys.API_VERSIONS,
+        api_keys.DELETE_RECORDS,
+        api_keys.INIT_PRODUCER_ID,
+        api_keys.OFFSET_FOR_LEADER_EPOCH,
+        api_keys.DESCRIBE_CLUSTER,
+        api_keys.DESCRIBE_PRODUCERS,
+        api_keys.DESCRIBE_TOPIC_PARTITIONS,
+        api_keys.SASL_HANDSHAKE,
+        api_keys.SASL_AUTHENTICATE,
+    }
+)
+"""APIs that any broker answers; of Fetch, diskless partitions only."""
 LEAST_PAUSE_S = 1.0
 """Between two times that a client's broker connection is made again: a broker may take connections and end them."""
 _OWN_WITHIN_S = 1.0
@@ -91,7 +107,7 @@ async def reach_again(
         await _within_steps(_connect(cluster, node_id, upstream))
         if node_id is not None and (was_silent or node_id in cluster.silent):
             try:
-                await _within_steps(upstream.ask(API_VERSIONS, 0, b"", None))
+                await _within_steps(upstream.ask(api_keys.API_VERSIONS, 0, b"", None))
             except TimeoutError:
                 cluster.silent.note(node_id)
                 raise

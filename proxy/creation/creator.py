@@ -40,7 +40,7 @@ from proxy.creation.creatable import as_diskless, named_topic, partition_count, 
 from proxy.creation.replication.creation import OUTCOME_UNKNOWN, UnderReplicatedTopics
 from proxy.creation.reservations import Reservations
 from proxy.process.unfinished import Unfinished
-from proxy.protocol.api_keys import CREATE_TOPICS
+from proxy.protocol.api_keys import CREATE_TOPICS, DELETE_TOPICS
 from proxy.protocol.errors import (
     INVALID_CONFIG,
     NONE,
@@ -62,7 +62,7 @@ from proxy.wire.cold import at_version, encode, milliseconds, nested, read_respo
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
-_DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
+_DELETE_TOPICS_VERSION = 6
 _ASKED_VERSION = 7
 _TIMEOUT_MS = 30_000
 """Timeout of a creation of the proxy's own, as Admin clients have it."""
@@ -340,12 +340,12 @@ class _Creating:
 
         Without it nobody would know that the topic was to be diskless, and records would go to the brokers.
         """
-        request_type: Any = load_request_schema(_DELETE_TOPICS, _DELETE_TOPICS_VERSION)
+        request_type: Any = load_request_schema(DELETE_TOPICS, _DELETE_TOPICS_VERSION)
         named = nested(request_type, "topics")(name=None, topic_id=topic_id)
         asked = request_type(topics=(named,), timeout=milliseconds(_TIMEOUT_MS))
         try:
-            body = await self._client.ask(self._request, _DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
-            response: Any = read_response(_DELETE_TOPICS, _DELETE_TOPICS_VERSION, body)
+            body = await self._client.ask(self._request, DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
+            response: Any = read_response(DELETE_TOPICS, _DELETE_TOPICS_VERSION, body)
             outcome = response.responses[0].error_code.name
         except (BrokerUnreachable, ProtocolError) as error:
             outcome = str(error)

@@ -11,8 +11,9 @@ import struct
 from collections.abc import Callable
 
 from proxy.demo.errors import StackError
+from proxy.protocol.api_keys import METADATA
 
-METADATA, VERSION, CORRELATION_ID = 3, 1, 1
+VERSION, CORRELATION_ID = 1, 1
 CLIENT_ID = b"readiness"
 MAX_RESPONSE_BYTES = 1 << 20
 

@@ -29,6 +29,7 @@ from proxy.config import Redis
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import DisklessTopic, RegistryChanged
 from proxy.coordinator.patience import patiently
+from proxy.protocol.api_keys import INCREMENTAL_ALTER_CONFIGS
 from proxy.protocol.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.topics.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
 from proxy.topics.topic_resources import TOPIC, being_made, diskless_topics_of
@@ -37,7 +38,6 @@ from proxy.wire.cold import encode, nested, read_request, read_response
 
 log = structlog.get_logger()
 
-_INCREMENTAL_ALTER_CONFIGS = 44
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _ENABLE_STAYS = (
     f"{DISKLESS_ENABLE} can't be changed once the topic is there (KIP-1163): make a new topic, and copy the records"
@@ -140,7 +140,7 @@ class _Altering:
 
     @property
     def _is_incremental(self) -> bool:
-        return bool(self._request.api_key == _INCREMENTAL_ALTER_CONFIGS)
+        return bool(self._request.api_key == INCREMENTAL_ALTER_CONFIGS)
 
     def _setting(self, name: str, value: str) -> Any:
         config_type = nested(nested(type(self._asked), "resources"), "configs")

@@ -28,6 +28,7 @@ from proxy.client.rights import DESCRIBE, ClientRights
 from proxy.client.session import SessionKey
 from proxy.client.slots import Slot
 from proxy.config import Settings
+from proxy.protocol.api_keys import STREAMS_GROUP_HEARTBEAT
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
 from proxy.routing.racks import Racks
 from proxy.telemetry.throttled_log import NAMES_SHOWN, ThrottledLog
@@ -38,7 +39,6 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
 
-_STREAMS_GROUP_HEARTBEAT = 88
 _MOST_MEMBERS = 100
 """Members of one connection whose topics are remembered. A client has one, so more are proxies of other protocols."""
 _ADVICE = "Read them with a consumer group, or let the share group subscribe to classic topics only."
@@ -64,7 +64,7 @@ class GroupHeartbeat:
             rack = None
         self._racks.learn(client.session, request.client_id, rack)
         patterns = self._settings.default_diskless_topics
-        if patterns and request.api_key == _STREAMS_GROUP_HEARTBEAT:
+        if patterns and request.api_key == STREAMS_GROUP_HEARTBEAT:
             self._report_classic_topics(request, patterns)
         client.forward(request)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import DESCRIBE_CLIENT_QUOTAS
 from proxy.protocol.errors import NONE
 from proxy.quotas.token_bucket import TokenBucket
 from proxy.wire.cold import read_response
@@ -25,7 +26,6 @@ from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
 
-DESCRIBE_CLIENT_QUOTAS = 48
 _VERSION = 0
 _ALL_ENTITIES = b"\0\0\0\0\0"
 """DescribeClientQuotas v0: no component to filter by, not strict."""

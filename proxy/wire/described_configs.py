@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kio.index import load_response_schema
 
+from proxy.protocol.api_keys import DESCRIBE_CONFIGS
 from proxy.wire.cold import nested
 from proxy.wire.cold_lengths import Walk
 from proxy.wire.primitives import (
@@ -25,7 +26,6 @@ from proxy.wire.primitives import (
 )
 from proxy.wire.steps import Pausing
 
-DESCRIBE_CONFIGS = 32
 _LOWEST, _HIGHEST, _FLEXIBLE_FROM = 1, 4, 4
 _THROTTLE_BYTES = 4
 _RECENT = 8

@@ -7,7 +7,7 @@ a response and raise ProtocolError.
 
 from __future__ import annotations
 
-from proxy.protocol.api_keys import PRODUCE, SHARE_FETCH
+from proxy.protocol.api_keys import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from proxy.wire import produce
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import AddressOf
@@ -29,7 +29,6 @@ from proxy.wire.primitives import (
 )
 from proxy.wire.steps import Pace, Pausing, Steps
 
-_SHARE_ACKNOWLEDGE = 79
 _NODE_ENDPOINTS_TAG = 0
 _COORDINATOR_NOT_AVAILABLE = 15
 _NO_NODE = INT32.pack(-1)
@@ -159,7 +158,7 @@ def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of:
     The endpoints of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` after a walk. A node
     whose `address_of` is None is left out: the client then asks for metadata.
     """
-    if api_key in (SHARE_FETCH, _SHARE_ACKNOWLEDGE):
+    if api_key in (SHARE_FETCH, SHARE_ACKNOWLEDGE):
         return rewrite_share_endpoints(api_key, body, version, address_of)
     data = memoryview(body)
     if api_key == PRODUCE:

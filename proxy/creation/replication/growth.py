@@ -27,7 +27,7 @@ from proxy.creation.replication.placement import ReplicaList
 from proxy.creation.replication.plan import Plan, plan_partitions
 from proxy.creation.replication.reassignments import ReassignmentsRefused, ask_replicas, list_reassignments
 from proxy.creation.replication.reassignments import reassign as alter_reassignments
-from proxy.protocol.api_keys import DESCRIBE_CONFIGS
+from proxy.protocol.api_keys import DESCRIBE_CLUSTER, DESCRIBE_CONFIGS
 from proxy.protocol.errors import NONE
 from proxy.topics.topic_configs import MIN_INSYNC_REPLICAS
 from proxy.topics.topics import Topics
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _DESCRIBE_CONFIGS_VERSION, _TOPIC = 4, 2
-_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, _BROKERS = 60, 2, 1
+_DESCRIBE_CLUSTER_VERSION, _BROKERS = 2, 1
 """The first version that names brokers that are registered and do not live (KIP-1073)."""
 _HEARD_TRIES, _HEARD_POLL_S = 20, 0.25
 """For a broker to hear of a topic that another one knows."""
@@ -247,15 +247,15 @@ class _Growing:
         brokers = sorted(self._of.cluster.view.brokers)
         if not brokers:
             return None
-        request_type: Any = load_request_schema(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION)
+        request_type: Any = load_request_schema(DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION)
         asked = request_type(
             include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
         )
         # On a connection of its own: a broker that does not know the version closes it.
         connection = self._of.cluster.connection_to(brokers[0])
         try:
-            body = await connection.ask(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, encode(asked))
-            response: Any = read_response(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, body)
+            body = await connection.ask(DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, encode(asked))
+            response: Any = read_response(DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, body)
         except (BrokerUnreachable, ProtocolError):
             return None
         finally:

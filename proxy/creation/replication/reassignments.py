@@ -14,7 +14,7 @@ from kio.index import load_request_schema
 
 from proxy.brokers.broker_metadata import Partition
 from proxy.brokers.states import ClassicTopic
-from proxy.protocol.api_keys import METADATA
+from proxy.protocol.api_keys import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS, METADATA
 from proxy.protocol.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
@@ -28,7 +28,6 @@ from proxy.wire.partition_states import VERSION as METADATA_VERSION
 from proxy.wire.partition_states import read_partitions, split_topics
 from proxy.wire.primitives import Buffer
 
-ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS = 45, 46
 TOPICS_PER_REQUEST = 100
 """Maximum number of topics in one request for replicas."""
 _PARTITIONS_PER_STEP = 1_000
