@@ -33,7 +33,7 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
             latency_ms, skew_ms = await _measured(client)
         except CoordinatorUnavailable:  # the first answer is the one that a busy machine is late for
             latency_ms, skew_ms = await _measured(client)
-        fit = await fitness(client, settings.redis)
+        fit = await fitness(client, settings.redis, is_view=settings.journal.mode == "required")
         found = [from_error(Kind.STORE, where, problem) for problem in fit.unfit]
         found += [
             warning(Kind.STORE, where, f"the store rejects {one.command} ({one.reason})", one.remedy)

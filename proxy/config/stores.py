@@ -31,11 +31,12 @@ class Redis(Section):
     pack_interval_ms: Reloadable[int] = Field(default=15_000, ge=10)
     """How often the proxy looks for rows of that age."""
     require_append_only: bool = True
-    """Reject a store that keeps acknowledged commits only in memory."""
+    """Reject a store that keeps acknowledged commits only in memory. Not needed, and ignored, with `journal.mode:
+    required`."""
     require_append_fsync: Literal["always", "everysec", "no"] = "everysec"
     """The weakest `appendfsync` that the proxy accepts. With `always`, a crash of the store's machine loses no
     acknowledged commit. With `everysec`, it loses those of one second; the proxies notice that and fence the shards
-    concerned."""
+    concerned. Ignored with `journal.mode: required`."""
     wait_replicas: int = Field(default=0, ge=0, le=16)
     """Number of replicas that must have a commit before it is acknowledged (`WAIT`), so that a failover to any of them
     loses no commit. Each commit waits for their answer. As long as fewer replicas answer, nothing is acknowledged."""

@@ -182,13 +182,15 @@ class Fitness(NamedTuple):
     risks: tuple[Risk, ...] = ()
 
 
-async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
+async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False, is_view: bool = False) -> str:
     """Reject a server that could lose commits, or that takes no commits; nothing is written.
+
+    `is_view`: the store is a view of a journal, so commits that it loses are applied again.
 
     Returns the replication ID and run ID, which identify this life of the server. Raises StoreUnfit, and
     CoordinatorUnavailable if the store does not answer.
     """
-    found = await fitness(client, settings)
+    found = await fitness(client, settings, is_view=is_view)
     if warn:
         for one in found.unasked:
             effect = {"effect": one.effect} if one.effect else {}
@@ -207,18 +209,33 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
     return found.life
 
 
-async def fitness(client: Redis, settings: config.Redis) -> Fitness:
-    """Return all reasons why `check_fitness` would reject a server.
+async def fitness(client: Redis, settings: config.Redis, *, is_view: bool = False) -> Fitness:
+    """Return all reasons why `check_fitness` would reject a server. `is_view`: see there.
 
     Raises CoordinatorUnavailable if the store does not answer.
     """
     store = store_name(settings)
     async with store_call(client, "checking the store"):
         server = await _look_at_server(client, store, settings)
-        durability = await _look_at_durability(client, store, settings)
+        durability = await _look_at_durability(client, store, settings, is_view=is_view)
         waiting = await _look_at_waiting(client, store, settings)
     unfit, unasked = server.unfit + durability.unfit + waiting, server.unasked + durability.unasked
-    return Fitness(server.life, unfit, unasked, server.is_replica, server.risks)
+    return Fitness(server.life, unfit, unasked, server.is_replica, () if is_view else server.risks)
+
+
+async def memory_is_full(client: Redis) -> bool:
+    """Return whether the server holds more than its `maxmemory`; False if it has no limit, or does not report it.
+
+    Raises CoordinatorUnavailable if the store does not answer.
+    """
+    async with store_call(client, "reading how much memory is used"):
+        try:
+            memory = await client.info("memory")
+        except ResponseError:
+            return False
+    limit = int(str(memory.get("maxmemory", 0)))
+    used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
+    return 0 < limit < used
 
 
 def store_name(settings: config.Redis) -> str:
@@ -312,10 +329,11 @@ async def _durability(client: Redis) -> tuple[dict[str, str], str]:
     return found, reason
 
 
-async def _look_at_durability(client: Redis, store: str, settings: config.Redis) -> Fitness:
+async def _look_at_durability(client: Redis, store: str, settings: config.Redis, *, is_view: bool) -> Fitness:
     found, reason = await _durability(client)
     needed = {"maxmemory-policy": "noeviction"}
-    if settings.require_append_only:
+    must_be_durable = settings.require_append_only and not is_view
+    if must_be_durable:
         needed["appendonly"] = "yes"
         if found.get("appendonly") != "no":
             needed["appendfsync"] = f"at least {settings.require_append_fsync} (redis.require_append_fsync)"
@@ -328,7 +346,7 @@ async def _look_at_durability(client: Redis, store: str, settings: config.Redis)
             f"{store}: maxmemory-policy is {policy}, so the store may drop the index of acknowledged records; "
             "set it to noeviction"
         )
-    if not settings.require_append_only:
+    if not must_be_durable:
         return Fitness("", tuple(unfit), unasked)
     fsync = found.get("appendfsync", "always")
     if found.get("appendonly", "yes") != "yes":

@@ -24,13 +24,13 @@ FORMAT_VERSION = 4
 _FIELDS = ("shards", "format", "release")
 
 
-async def check_store(client: Redis, settings: config.Redis) -> None:
+async def check_store(client: Redis, settings: config.Redis, *, is_view: bool = False) -> None:
     """Reject a store that could lose commits, rejects a command, or holds data of another layout.
 
     The first proxy fixes the layout. The log warns of checks that the store does not allow. Raises StoreUnfit, and
-    CoordinatorUnavailable if the store does not answer.
+    CoordinatorUnavailable if the store does not answer. `is_view`: as in `check_fitness`.
     """
-    await check_fitness(client, settings, warn=True)
+    await check_fitness(client, settings, warn=True, is_view=is_view)
     await check_commands(client, settings)
     await settle_layout(client, settings)
 

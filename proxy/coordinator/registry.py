@@ -200,6 +200,8 @@ class RedisTopicRegistry:
         if script not in OF_THE_REGISTRY:
             (reply,) = await view.read(script, [(view.registry, packed)])
             return reply
+        if script == "registry_reserve" and view.memory_is_full:
+            raise CoordinatorUnavailable("the store's memory is full; give it more `maxmemory`, or shorten retention")
         call = JournalledCall(script, packed)
         try:
             appended = await view.append(view.registry, call)

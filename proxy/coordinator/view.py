@@ -65,6 +65,8 @@ class View:
         """Records of other proxies, or of the past, that this process has applied."""
         self.unproved: set[int] = set()
         """Shards that this process is bringing up to the journal's end."""
+        self.memory_is_full = False
+        """True if the store held more than its `maxmemory` when the watch looked at it."""
         self._client = client
         self._settings = settings
         self._journal = journal
@@ -161,9 +163,10 @@ class View:
         raise CoordinatorUnavailable("the store fell back behind the journal again and again")
 
     def is_full(self, shard: int) -> bool:
-        """True if a shard's indexes take `redis.max_index_bytes`, so that no commit to it may be appended."""
+        """True if no commit to a shard may be appended: the store's memory is full, or the shard's indexes take
+        `redis.max_index_bytes`. Records are applied even then, so the limit must hold before they are appended."""
         most = self._settings.max_index_bytes
-        return 0 < most <= self._index_bytes[shard]
+        return self.memory_is_full or 0 < most <= self._index_bytes[shard]
 
     async def catch_up(self, shards: Collection[int]) -> None:
         """Require that the next read of these shards finds all records that the journal has now.

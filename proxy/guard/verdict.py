@@ -105,7 +105,8 @@ async def examine(guarded: Guarded) -> Verdict:
     """Look at everything, change nothing. Raises CoordinatorUnavailable and StorageError."""
     unfit = None
     try:
-        await check_fitness(guarded.client, guarded.settings.redis)
+        is_view = guarded.settings.journal.mode == "required"
+        await check_fitness(guarded.client, guarded.settings.redis, is_view=is_view)
     except StoreUnfit as error:
         unfit = str(error)
     identity, _ = await store_identity(guarded.client)

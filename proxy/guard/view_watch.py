@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.commands import check_commands
-from proxy.coordinator.connect import StoreUnfit, check_fitness, renew
+from proxy.coordinator.connect import StoreUnfit, check_fitness, memory_is_full, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.layout import layout_problems, settle_layout
@@ -74,7 +74,7 @@ class ViewWatch:
         except JournalUnavailable as error:
             raise CoordinatorUnavailable(str(error)) from error
         self._coordinator.shards.expect_identity(self._identity)
-        server = await check_fitness(self._client, self._settings)
+        server = await check_fitness(self._client, self._settings, is_view=True)
         await self._coordinator.shards.look()  # for the time, until the first record was appended
         await self._bring_up()
         self._server = server
@@ -102,7 +102,8 @@ class ViewWatch:
             self._coordinator.shards.refuse_all(FOREIGN if foreign else next(iter(unknown), None))
             if foreign or unknown:
                 raise StoreUnfit(FOREIGN if foreign else unknown[0])
-            server = await check_fitness(self._client, self._settings)
+            server = await check_fitness(self._client, self._settings, is_view=True)
+            await self._look_at_memory()
             if server != self._server or self._coordinator.shards.command_rejected:
                 await check_commands(self._client, self._settings)
                 self._coordinator.shards.commands_tried()
@@ -126,6 +127,20 @@ class ViewWatch:
                 effect="it has all records of the journal",
             )
             self._server = server
+
+    async def _look_at_memory(self) -> None:
+        """Append no commits while the store's memory is full: it has to apply every record that the journal has."""
+        was_full = self._view.memory_is_full
+        is_full = self._view.memory_is_full = await memory_is_full(self._client)
+        if is_full and not was_full:
+            log.error(
+                "store_memory_full",
+                reason="the store holds more than its maxmemory",
+                effect="produces to diskless topics are throttled, and no diskless topic is created",
+                remedy="give the store more maxmemory, or shorten retention",
+            )
+        elif was_full and not is_full:
+            log.info("store_memory_has_room")
 
     async def _adopt(self) -> bool:
         """Give a store that was emptied the deployment's identity again; True if it was.

@@ -178,7 +178,10 @@ class Server:
         await self._healing("storage", parts.stores.storage.open)
         if parts.stores.journal is not None:
             await self._healing("brokers", parts.brokers.cluster.refresh)
-        await self._healing("coordinator", partial(check_store, parts.stores.store, self.settings.redis))
+        await self._healing(
+            "coordinator",
+            partial(check_store, parts.stores.store, self.settings.redis, is_view=parts.stores.journal is not None),
+        )
         await self._healing("coordinator", parts.guard.store_watch.open)
         await self._healing("coordinator", fleet.beat)
         await self._healing("coordinator", fleet.beat)  # the first beat loaded the registry, this one announces it

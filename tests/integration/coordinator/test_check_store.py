@@ -10,7 +10,7 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.connect import StoreUnfit, check_fitness, connect, memory_is_full
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
@@ -74,6 +74,25 @@ async def test_less_fsync_than_required_is_rejected(opened, fsync: str, least: s
     assert f"redis.require_append_fsync allows; set it to {least}" in text
     await check_store(client, settings.model_copy(update={"require_append_fsync": fsync}))
     await check_store(client, settings.model_copy(update={"require_append_only": False}))
+
+
+async def test_a_view_of_a_journal_needs_no_append_only_file(opened) -> None:
+    client, settings, _ = await opened("--appendonly", "no")
+    await check_store(client, settings, is_view=True)
+    client, settings, _ = await opened("--appendfsync", "no", require_append_fsync="always")
+    await check_store(client, settings, is_view=True)
+    client, settings, _ = await opened("--appendonly", "no", "--maxmemory-policy", "allkeys-lru")
+    with pytest.raises(StoreUnfit, match="maxmemory-policy is allkeys-lru"):
+        await check_store(client, settings, is_view=True)
+
+
+async def test_memory_is_full_beyond_maxmemory_only(opened) -> None:
+    client, _, _ = await opened()
+    assert not await memory_is_full(client)
+    await client.config_set("maxmemory", "1gb")
+    assert not await memory_is_full(client)
+    await client.config_set("maxmemory", "100kb")
+    assert await memory_is_full(client)
 
 
 async def test_a_replica_is_rejected(opened) -> None:

@@ -356,6 +356,29 @@ async def test_a_full_shard_takes_no_commit_and_the_journal_no_record(
     assert answer.error_code == 0
 
 
+async def test_a_store_whose_memory_is_full_gets_no_new_commits_and_the_journal_no_record(proxies, journal) -> None:
+    coordinator, _ = proxies
+    await commit(coordinator, plain(3))
+    records = len(journal.records[SHARD])
+    coordinator.view.memory_is_full = True
+    (answer,) = await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (plain(1),))])
+    assert answer.error_code == QUOTA_EXCEEDED
+    assert len(journal.records[SHARD]) == records
+    await coordinator.delete_records([DeleteRequest(TOPIC, 0, -1)])  # makes room
+    coordinator.view.memory_is_full = False
+    assert reported(await commit(coordinator, plain(1))) == [(0, 3, False)]
+
+
+async def test_no_name_is_reserved_while_the_memory_is_full(make_registry_view, journal) -> None:
+    registry = make_registry_view()
+    registry._view.memory_is_full = True
+    with pytest.raises(CoordinatorUnavailable, match="memory is full"):
+        await registry.reserve("one", 1, {}, "a")
+    assert not any(journal.records.values())
+    registry._view.memory_is_full = False
+    assert await registry.reserve("one", 1, {}, "a") == 1
+
+
 async def test_an_offset_that_another_primary_has_is_not_out_of_range(
     proxies, journal, tmp_path, settings: config.Redis
 ) -> None:
