@@ -28,11 +28,11 @@ from rich.table import Table
 from proxy.assembly.handlers import build_handlers
 from proxy.assembly.parts import build_parts
 from proxy.client.authentication import Authentication
+from proxy.client.handler import Handler
 from proxy.client.request import Request
 from proxy.client.session import Session
 from proxy.config import Settings
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
-from proxy.handlers import Handler
 from proxy.protocol.api_keys import METADATA
 from proxy.storage import open_storage
 from proxy.telemetry.stats import Stats
@@ -111,7 +111,7 @@ async def metadata_handler(settings: Settings, diskless: int) -> Handler:
     every = range(0, 1000, 1000 // diskless)
     entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
     parts.topics.topics._take(RegistrySnapshot(1, tuple(entries)))
-    return build_handlers(parts)[METADATA]
+    return build_handlers(parts).handle[METADATA]
 
 
 class Asking:
