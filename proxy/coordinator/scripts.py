@@ -79,7 +79,7 @@ def script(name: str, mode: Mode = Mode.GUARDED) -> Script:
     kind = name.partition("_")[0]
     files = [*_PREAMBLES.get(kind, _PREAMBLES["shard"])]
     if mode is not Mode.GUARDED:
-        files = [name for file in files for name in _OF_A_VIEW.get(file, (file,))]
+        files = [of_a_view for file in files for of_a_view in _OF_A_VIEW.get(file, (file,))]
     lines = [f"local SCRIPT = '{name}'", *((_DIRECTORY / file).read_text() for file in files)]
     operation = (_DIRECTORY / f"{name}.lua").read_text()
     lines += (

@@ -312,8 +312,10 @@ class View:
         """Run a script that loads a snapshot. Raises CoordinatorUnavailable."""
         mode = LOOKS if partition == self.registry else LOADS
         call = self._call(partition, arguments, mode, 0)
-        (reply,) = await scripts.run_all(self._client, name, [call], refusals=_REFUSALS, mode=Mode.APPLYING)
-        return reply  # type: ignore[no-any-return]
+        replies: list[bytes | Refusal] = await scripts.run_all(
+            self._client, name, [call], refusals=_REFUSALS, mode=Mode.APPLYING
+        )
+        return replies[0]
 
     def _call(
         self,

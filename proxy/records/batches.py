@@ -130,10 +130,7 @@ def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> Batc
 
 def producer_id_of(records: memoryview | None) -> int:
     """Return the producer ID that the first batch claims, checked or not; -1 if there is none."""
-    if records is None or len(records) < HEADER_BYTES:
-        return -1
-    producer_id: int = _HEADER.unpack_from(records)[9]
-    return producer_id
+    return producer_of(records)[0]
 
 
 def producer_of(records: memoryview | None) -> tuple[int, int, int]:
