@@ -235,8 +235,8 @@ def _flatness(report: Report) -> str:
     ]
     return (
         "The slope is Theil and Sen's, over the samples of one life of a process (one each "
-        f"{report.options['sample_seconds']:g} s) after its first 15 %. What is allowed in an hour is a share of the "
-        "median or an amount, whichever is larger. Of what comes and goes with clients (connections, "
+        f"{report.options['sample_seconds']:g} s) after its first 15 %. What is allowed in an hour is the larger "
+        "of a share of the median and an amount. Of what comes and goes with clients (connections, "
         f"tasks) and of the loop's lag the lowest in each {FLOOR_SECONDS / 60:g} minutes counts: what is left behind "
         "raises that. All file descriptors are two for each connection and the others "
         "([why both parts are judged](decisions/0054-descriptors-by-their-parts.md)).\n\n"
