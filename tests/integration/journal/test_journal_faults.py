@@ -76,5 +76,6 @@ async def test_a_partition_below_min_isr_takes_nothing_and_others_go_on(stack: S
         while not await ledger.append(journal, 0, b"again %d" % number):
             number += 1
             assert number < 200
+            await asyncio.sleep(0.1)  # the broker that was started has to catch up
         for partition in range(PARTITIONS):
             await ledger.check(journal, partition)
