@@ -111,7 +111,9 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("integration/clients/test_local_reads_selector.py", "stack of its own; test_local_reads.py is quick"),
     # Large programs of others.
     FullOnly(
-        "integration/storage/test_storage_contract.py", "installs Azurite from npm; file and s3 are quick", r"\[az"
+        "integration/storage/test_storage_contract.py",
+        "installs Azurite from npm and fake-gcs-server from PyPI; file and s3 are quick",
+        r"\[(az|gs)",
     ),
     FullOnly("conformance/jvm/test_console.py", "a JVM for each step; integration/clients/test_java_tools.py is quick"),
     FullOnly("conformance/jvm/test_mirror_maker.py", "MirrorMaker 2: two JVMs for a minute"),

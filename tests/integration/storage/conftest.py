@@ -12,7 +12,7 @@ from proxy.config import Storage
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedFS
 from proxy.storage import ObjectStorage, open_storage
-from tests.support import azurite
+from tests.support import azurite, fake_gcs
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,27 @@ def az_settings(azure_url: str) -> Storage:
     )
 
 
-@pytest.fixture(params=["file", "s3", "az"])
+@pytest.fixture(scope="session")
+def google_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a service of Google Cloud Storage."""
+    reserved = ReservedPorts(None, proxies=0)
+    try:
+        front, emulator = reserved.ports.s3[:2]
+        with fake_gcs.running(tmp_path_factory.mktemp("google"), front, emulator) as url:
+            yield url
+    finally:
+        reserved.release()
+
+
+@pytest.fixture
+def gs_settings(google_url: str, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """A prefix of the test's own in a bucket of Google Cloud Storage."""
+    for name, value in fake_gcs.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return Storage(url=f"gs://{fake_gcs.BUCKET}/test/{uuid.uuid4().hex}", endpoint_url=google_url)
+
+
+@pytest.fixture(params=["file", "s3", "az", "gs"])
 async def storage(request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[ObjectStorage]:
     """Return an open, empty storage of each kind."""
     if request.param == "file":
