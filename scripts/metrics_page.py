@@ -18,8 +18,8 @@ curl -s http://127.0.0.1:19080/metrics | grep diskless_proxy_ready
   process does and never fall, also where `prices` are lowered: money is counted at the price of its day.
 - In addition there are Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
   `python_*`.
-- With [workers](operations.md#workers) the page is their sum; `process_*` and `python_*` have the label `worker`
-  then.
+- With [workers](operations/restarts.md#workers) the page is their sum; `process_*` and `python_*` have the label
+  `worker` then.
 - Labels are bounded, whatever clients do: [labels](#labels).
 - `deploy/prometheus/` has a scrape configuration, recording rules and [alerts](alerts.md), `deploy/grafana/` a
   [dashboard](#the-dashboard) that shows what crosses racks and what it costs.
@@ -96,9 +96,9 @@ _END = """\
   rate(cache_misses_total))`.
 - `tasks` are about two for each background job and one for each request that waits.
 - Gauges that one proxy of the fleet reports and that are 0, or missing, at the others: `stray_records`, by the proxy
-  that [keeps house](operations.md#stray-records), and `under_replicated_*`, by the one that [completes
-  topics](operations.md#topics-short-of-replicas). Take their maximum. So it is with what all proxies see of the
-  same: `index_*`, `fenced_shards`, `fleet_proxies`, `diskless_topics`, `brokers`.
+  that [keeps house](operations/past-the-proxies.md#stray-records), and `under_replicated_*`, by the one that [completes
+  topics](operations/missing-brokers.md#topics-short-of-replicas). Take their maximum. So it is with what all proxies
+  see of the same: `index_*`, `fenced_shards`, `fleet_proxies`, `diskless_topics`, `brokers`.
 - `certificate_expiry_seconds` is of the proxy's own certificates, and those that they rest on, as the files are
   now.
 

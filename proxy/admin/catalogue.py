@@ -99,7 +99,8 @@ LABELS = {
     ),
     "buffer": _one_of("held_requests", "unread_answers", "wal", "replica_answers", "cache", "cold_cache"),
     "cause": Label(
-        "[why a connection ended](operations.md#ends-of-connections): " + ", ".join(f"`{one}`" for one in EndCause),
+        "[why a connection ended](operations/load.md#ends-of-connections): "
+        + ", ".join(f"`{one}`" for one in EndCause),
         "|".join(EndCause),
     ),
     "client_rack": Label(
@@ -122,7 +123,7 @@ LABELS = {
     "python": Label("a version", r"\d+(\.\w+)+\+?"),
     "rack": Label("the racks of live proxies", _RACK),
     "reason": Label(
-        "of reads: [why a partition was read from its leader](operations.md#reads-from-the-leader); of connections: "
+        "of reads: [why a partition was read from its leader](operations/leader-reads.md); of connections: "
         + ", ".join(f"`{one}`" for one in CUT_OFF_REASONS)
         + "; of TLS server names: "
         + ", ".join(f"`{one}`" for one in NAME_REJECTIONS),

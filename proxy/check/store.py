@@ -113,7 +113,7 @@ async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Findi
                 pass
     except CoordinatorUnavailable as problem:
         found = from_error(Kind.STORE, where, problem)
-        return error(Kind.STORE, where, found.text, found.remedy or "see docs/operations.md, Which Redis")
+        return error(Kind.STORE, where, found.text, found.remedy or "see docs/operations/redis.md")
     return ok(Kind.STORE, where, "lets the proxy use scripts, keys under diskless: and announcements")
 
 

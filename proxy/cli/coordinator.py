@@ -86,7 +86,7 @@ What may be lost, if you go on:
 - records, however old, that a merge or a compaction has moved since the state that the store has, if that was more than
   garbage.grace_ms ago: the objects that the store names are gone, and the new ones are deleted as those above. To have
   time for them, say no now, stop the jobs, set garbage.orphan_sweep_interval_ms to a year (31536000000) and reload all
-  proxies; see docs/operations.md, a Redis that has lost data;
+  proxies; see docs/operations/lost-data.md;
 - topics that were created, and configs that were changed, since the state that the store has; topics that were deleted
   since then may be back. What the brokers call a topic and the registry does not know is a classic topic from now on;
 - what DeleteRecords and retention had removed since then may be listed again, and be unreadable: its objects are gone.

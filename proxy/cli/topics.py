@@ -342,7 +342,7 @@ def _warnings(topic: dict[str, Any]) -> list[str]:
     if topic["stray_records"]:
         warnings.append(
             f"{topic['stray_records']:,} stray records: a producer sent them to the brokers directly, not "
-            f"through the proxies; no reader gets them (docs/operations.md, stray records)"
+            f"through the proxies; no reader gets them (docs/operations/past-the-proxies.md)"
         )
     if topic["shadow"] not in ("present", "unknown"):
         warnings.append(f"the shadow topic on the brokers is {topic['shadow']}")

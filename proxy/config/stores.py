@@ -125,8 +125,8 @@ class Garbage(Section):
     commit is retried for longer, whatever `diskless_append_commit_timeout_ms` says, because the effects of its first
     attempt may be freed by then. Restoring a state of Redis that is older can lose records if a merge or a compaction
     has run since, because that state names deleted objects. So set at least the age of the oldest backup that you may
-    restore, and the largest lag of a replica: see docs/operations.md. The value has to be the same for all proxies and
-    jobs: stop the jobs to raise it, and stop all to lower it."""
+    restore, and the largest lag of a replica: see docs/operations/redis.md. The value has to be the same for all
+    proxies and jobs: stop the jobs to raise it, and stop all to lower it."""
     orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)

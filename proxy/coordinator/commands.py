@@ -54,7 +54,7 @@ async def command_problem(client: Redis, settings: config.Redis) -> str | None:
     commands = sorted(rejected)
     return (
         f"{store_name(settings)}: the store rejects {', '.join(commands)} ({rejected[commands[0]]}), so a script could "
-        "stop halfway; allow the user of redis.url to run all commands in docs/operations.md, Which Redis, on "
+        "stop halfway; allow the user of redis.url to run all commands in docs/operations/redis.md, on "
         "keys and channels that begin with `diskless:`, and rename no command"
     )
 

@@ -140,7 +140,7 @@ def _explain(error: RedisError | OSError) -> str:
     if isinstance(error, OutOfMemoryError):
         return f"it is out of memory ({text}); give it more `maxmemory`"
     if _is_rejection(error):
-        return f"it rejects a command ({text}); see docs/operations.md, Which Redis, for the rights of redis.url's user"
+        return f"it rejects a command ({text}); see docs/operations/redis.md, for the rights of redis.url's user"
     if isinstance(error, AuthenticationError):
         return f"it rejects the proxy's credentials ({text}); check user and password in redis.url"
     if isinstance(error, BusyLoadingError):

@@ -135,7 +135,7 @@ class GarbageCollector:
                 count=len(orphans),
                 reason="a loss of the coordinator's store was accepted less than garbage.orphan_age_ms ago",
                 effect="they are deleted when that time is over, even if they are the only copies of records",
-                remedy="before that, see docs/operations.md, A Redis that has lost data",
+                remedy="before that, see docs/operations/lost-data.md",
             )
             return 0
         found = 0

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 _VERSION = 4
 REMEDY = (
     "recreate the topic through a proxy, or leave its name out of default_diskless_topics if it is to be classic: "
-    "docs/operations.md, classic topics with a diskless name"
+    "docs/operations/past-the-proxies.md"
 )
 
 

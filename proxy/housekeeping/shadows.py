@@ -91,7 +91,7 @@ class Shadows:
                     count=count,
                     reason="a producer sent them to the brokers directly, not through the proxies; no reader gets them",
                     remedy="let producers reach only the proxies; then copy the records, and delete them on the "
-                    "brokers: docs/operations.md, Stray records",
+                    "brokers: docs/operations/past-the-proxies.md",
                 )
         self.stray_records = counts
         if self._stray.refused not in (None, self._refused):

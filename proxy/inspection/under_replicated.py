@@ -54,7 +54,7 @@ class ShortPartition(NamedTuple):
     pending_since: str | None
     """Time in ISO 8601 since which it is pending; else None, because the brokers don't report a time."""
     why: tuple[str, ...]
-    """Reasons in the words of docs/operations.md: why it is pending, if it is, then OUT_OF_SYNC, if it is."""
+    """Reasons in the words of docs/operations/missing-brokers.md: why it is pending, if it is, and OUT_OF_SYNC last."""
 
     @property
     def pending(self) -> bool:

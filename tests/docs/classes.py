@@ -83,7 +83,7 @@ OTHER_YAML = {
     "docs/guides/strimzi.md": "values of the chart, and resources that Strimzi's operators read",
     "docs/metrics.md": "configuration of Prometheus",
     "docs/alerts.md": "rules of Prometheus",
-    "docs/operations.md": "manifests",
+    "docs/operations/redis.md": "manifests",
 }
 """Pages whose YAML may be for other programs, with these programs."""
 

@@ -249,14 +249,14 @@ MISCONFIGURATIONS = (
         "redis_rights",
         "a user of Redis that may not run scripts, or has no rights on the keys",
         "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it rejects a command (…); see "
-        "docs/operations.md, Which Redis, for the rights of redis.url's user",
+        "docs/operations/redis.md, for the rights of redis.url's user",
         _STORE,
     ),
     Misconfiguration(
         "redis_commands",
         "a user of Redis that may not run every command, or a server that has renamed one",
         "redis.url 127.0.0.1:6379: the store rejects HSCAN (…), so a script could stop halfway; allow the user "
-        "of redis.url to run all commands in docs/operations.md, Which Redis, on keys and channels that begin "
+        "of redis.url to run all commands in docs/operations/redis.md, on keys and channels that begin "
         "with `diskless:`, and rename no command",
         _STORE,
         by_run=True,

@@ -260,7 +260,7 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
 
   local lost, why_lost = find_lost()
   local half_done = meta[3] and meta[3] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
-    .. "redis.url's user in docs/operations.md)"
+    .. "redis.url's user in docs/operations/redis.md)"
   why_fenced = meta[2] or why_lost or half_done
   if why_fenced then
     all_lost = with_lost(call('HGET', meta_key, 'lost') or '', why_lost and lost or {})

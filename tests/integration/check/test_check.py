@@ -95,7 +95,7 @@ def test_the_check_gives_up_on_servers_that_hang(
 def test_the_documented_rights_at_redis_are_sufficient(
     stack: Stack, reserved: ReservedPorts, weak_store: Store, tmp_path: Path
 ) -> None:
-    command = re.search("^ACL SETUSER .*$", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    command = re.search("^ACL SETUSER .*$", (ROOT / "docs" / "operations" / "redis.md").read_text(), re.MULTILINE)
     assert command is not None
     own = {
         "redis": {"url": f"redis://diskless-proxy:{PASSWORD}@{HOST}:{weak_store.port}/0"},

@@ -65,7 +65,7 @@ async def test_the_start_names_the_command_that_the_user_may_not_run(store, smal
     await allow(store, f"-{command.lower()}")
     with pytest.raises(StoreUnfit, match=f"the store rejects {command} ") as rejected:
         await check_store(client, settings)
-    assert "docs/operations.md" in str(rejected.value)
+    assert "docs/operations/redis.md" in str(rejected.value)
 
 
 async def test_all_commands_that_are_missing_are_named_at_once(store, small) -> None:
