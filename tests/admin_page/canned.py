@@ -42,6 +42,7 @@ def samples(number: int = 300) -> list[dict[str, Any]]:
             "cross_rack_bytes_per_second": wave(1_500_000, index, 45),
             "cross_rack_usd_per_hour": wave(0.108, index, 45),
             "saved_usd_per_hour": wave(0.9, index, 45),
+            "storage_usd_per_hour": wave(0.1, index, 45),
             "connections": 24 if index > number // 2 else None,
             "cache_hit_ratio": 0.97,
             "errors_per_second": 0.0,

@@ -308,6 +308,14 @@ async def test_headings_link_to_the_documentation(browser: Browser, canned: Cann
         assert await violations(seen.page) == []
 
 
+async def test_every_amount_of_money_is_first_one_for_a_month(browser: Browser, canned: Canned) -> None:
+    async with opened(browser, canned.url) as seen:
+        sums = seen.page.locator("#money-body .sum")
+        await expect(sums).to_have_text(["$78.84/month", "$657.00/month", "$73.00/month"])
+        await expect(sums.last).to_have_attribute("title", "0.1 USD per hour")
+        await expect(seen.page.locator("#money-body .card").last).to_contain_text("so far")
+
+
 async def test_actions_need_the_token(browser: Browser, canned: Canned) -> None:
     async with opened(browser, canned.url) as seen:
         page, outcome = seen.page, seen.page.locator(".outcome")

@@ -120,6 +120,7 @@ def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any
         "cross_rack_bytes_per_second": per_second(sum(since.crossed_bytes.values())),
         "cross_rack_usd_per_hour": sum(since.crossed_usd.values()) * _S_PER_HOUR / seconds,
         "saved_usd_per_hour": sum(since.saved_usd.values()) * _S_PER_HOUR / seconds,
+        "storage_usd_per_hour": sum(since.storage_usd.values()) * _S_PER_HOUR / seconds,
         "connections": connections,
         "cache_hit_ratio": round(hits / (hits + misses), 4) if hits + misses else None,
         "errors_per_second": per_second(sum(counters.get(name, 0.0) for name in ERRORS)),

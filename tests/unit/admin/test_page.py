@@ -78,6 +78,14 @@ def test_headings_link_to_sections_that_exist() -> None:
         assert not section or section in anchors, (page, section)
 
 
+def test_headings_with_documentation_have_a_sentence_about_their_section() -> None:
+    page = (STATIC / "index.html").read_text()
+    headings = re.findall(
+        r'<h[23] id="([a-z-]+)"[^>]* data-docs=[^>]*>[^<]*</h[23]>\s*(<p class="about">[^<]*\.</p>)?', page
+    )
+    assert [heading for heading, about in headings if not about] == ["actions-heading"]
+
+
 def test_modules_read_no_markup_of_others() -> None:
     modules = list(STATIC.rglob("*.js"))
     assert len(modules) > 10

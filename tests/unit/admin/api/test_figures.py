@@ -97,6 +97,14 @@ def test_a_point_has_rates_and_no_latency_without_requests() -> None:
     assert point["connections"] == 3
 
 
+def test_a_point_has_what_the_requests_to_object_storage_cost_in_an_hour() -> None:
+    before, now = figures("a", 0), figures("a", 0)
+    before.storage_usd |= {"put": 1.0, "get": 0.5}
+    now.storage_usd |= {"put": 1.25, "get": 0.75}
+    point = sample_of(growth([Look(1.0, [before])], Look(3.0, [now])), 2.0, connections=0)
+    assert point["storage_usd_per_hour"] == pytest.approx(0.5 / 2 * 3_600)
+
+
 @given(st.lists(st.integers(min_value=0, max_value=100), min_size=3, max_size=8), st.floats(0.01, 0.999))
 def test_quantiles_are_in_the_bucket_of_their_rank(counts: list[int], quantile: float) -> None:
     bounds = [0.001 * 2**place for place in range(len(counts) - 1)] + [float("inf")]

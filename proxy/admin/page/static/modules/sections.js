@@ -36,7 +36,9 @@ export function showMoney(overview, history) {
     ...savings.map(([name, value]) => ({ term: SAVINGS[name] ?? name, value: usd(value), title: exact(value, "USD") })),
   ]);
   const requests = Object.values(stored).reduce((total, value) => total + value, 0);
-  fill(storage, `${usd(requests)} so far`, exact(requests, "USD"), [
+  const requestsPerHour = history.samples?.at(-1)?.storage_usd_per_hour ?? null;
+  fill(storage, usdPerMonth(requestsPerHour), exact(requestsPerHour, "USD per hour"), [
+    { term: "so far", value: usd(requests), title: exact(requests, "USD") },
     ...Object.entries(stored).map(([name, value]) => ({ term: `${name.toUpperCase()} requests`, value: usd(value), title: exact(value, "USD") })),
     { term: overview.currency_note ?? "by the settings prices.*", value: "" },
   ]);
