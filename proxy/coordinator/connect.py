@@ -63,7 +63,9 @@ class _Pool(BlockingConnectionPool):
             connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
         # Taken out first: the pool must not hand out a connection that is being closed.
         idle, self._available_connections = self._available_connections, []
-        await asyncio.gather(*(connection.disconnect() for connection in idle), return_exceptions=True)
+        for connection in idle:
+            # Without a wait for the end: a cancelled caller would leave open connections that no pool knows.
+            await connection.disconnect(nowait=True)
 
     async def release(self, connection: AbstractConnection) -> None:
         """Release a connection. Do not wait for the end of a connection that was given up: it would delay all

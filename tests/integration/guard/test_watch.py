@@ -8,7 +8,7 @@ import os
 import pytest
 import structlog
 
-from proxy.coordinator.connect import StoreUnfit
+from proxy.coordinator.connect import StoreUnfit, renew
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.guard.identity import IDENTITY_KEY, settle_identity, store_identity, stored_identity
@@ -292,3 +292,15 @@ async def test_the_store_of_another_deployment_is_left_alone_and_not_read(
     await proxy.watch.look()
     assert proxy.watch.unfit is None
     assert await commit(proxy.coordinator) == 0
+
+
+async def test_no_connection_stays_open_if_a_proxy_ends_while_it_renews_them(client) -> None:
+    await asyncio.gather(*(client.ping() for _ in range(5)))
+    connections = list(client.connection_pool._available_connections)
+    assert len(connections) > 1
+    renewing = asyncio.create_task(renew(client))
+    await asyncio.sleep(0)
+    renewing.cancel()
+    await asyncio.wait([renewing])
+    assert not [one for one in connections if one.is_connected], "the pool does not close them any more"
+    assert await client.ping()
