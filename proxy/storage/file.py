@@ -46,8 +46,8 @@ class FileStorage:
         self._root = Path(unquote(url.path))
         self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
         self._durable_folders: set[Path] = set()
-        self._device: int | None = None
-        """File system of the directory when it was opened."""
+        self._opened: tuple[int, int] | None = None
+        """Device and inode of the directory when it was opened."""
 
     async def open(self, *, try_out: bool = True) -> None:
         """Make the directory if it is missing, and try a write. Raises StorageError with cause and remedy.
@@ -59,7 +59,7 @@ class FileStorage:
         elif not self._root.is_dir():
             raise StorageError(f"the directory {self._root} of storage.url is missing; check that it is mounted")
         else:
-            self._device = self._root.stat().st_dev
+            self._opened = self._device_and_inode()
 
     async def close(self) -> None:
         """Let running operations finish, and end the threads."""
@@ -117,7 +117,7 @@ class FileStorage:
             uploading.mkdir(parents=True, exist_ok=True)
             _write_durably(probe, b"probe")
             os.link(probe, linked)
-            self._device = self._root.stat().st_dev
+            self._opened = self._device_and_inode()
         except OSError as error:
             raise StorageError(
                 f"the directory {self._root} of storage.url can't be used: {error.strerror} ({error.filename}); it "
@@ -142,20 +142,25 @@ class FileStorage:
             self._try_to_write(path, data)
 
     def _recreate_folders(self) -> None:
-        """Recreate the folder of uploads if it was removed. Raise StorageError if the directory itself is gone.
+        """Recreate the folder of uploads if it was removed.
 
-        Without the directory, no object is readable, and objects written to a new directory would be missing once the
-        old one is back.
+        Raise StorageError if the directory itself is gone, or if another one is in its place. Without the directory, no
+        object is readable, and objects written to a new directory would be missing once the old one is back. A restart
+        looks for the store's identity in the new directory.
         """
         if not self._root.exists():
             raise StorageError(f"the directory {self._root} of storage.url is missing; restore it, or mount it again")
-        if self._device is not None and self._root.stat().st_dev != self._device:
+        if self._opened is not None and self._device_and_inode() != self._opened:
             raise StorageError(
-                f"the directory {self._root} of storage.url is on another file system than before; check that "
-                f"it is mounted"
+                f"the directory {self._root} of storage.url is not the one that was opened, and lacks the folder of "
+                f"uploads; check that it is mounted. If all objects are in it, restart the proxy"
             )
         (self._root / UPLOADING).mkdir(exist_ok=True)
         _sync_folder(self._root)
+
+    def _device_and_inode(self) -> tuple[int, int]:
+        status = self._root.stat()
+        return status.st_dev, status.st_ino
 
     def _try_to_write(self, path: Path, data: Buffer) -> None:
         temporary = self._root / UPLOADING / uuid.uuid4().hex

@@ -152,10 +152,26 @@ async def test_no_folder_is_recreated_on_another_file_system(storage, tmp_path, 
     await storage.upload("ab/one", b"1", 1)
     shutil.rmtree(tmp_path / "objects" / "ab")
     shutil.rmtree(tmp_path / "objects" / UPLOADING)
-    monkeypatch.setattr(storage, "_device", -1)
-    with pytest.raises(StorageError, match=r"objects of storage\.url is on another file system .* mounted"):
+    monkeypatch.setattr(storage, "_opened", (-1, (tmp_path / "objects").stat().st_ino))
+    with pytest.raises(StorageError, match=r"objects of storage\.url is not the one that was opened.* mounted"):
         await storage.upload("ab/two", b"2", 1)
     assert files(tmp_path) == []
+
+
+async def test_no_record_goes_to_an_empty_directory_in_the_place_of_the_one_that_was_opened(storage, tmp_path):
+    """It lacks the store's identity and all objects: no proxy could start with it."""
+    root, elsewhere = tmp_path / "objects", tmp_path / "elsewhere"
+    await storage.upload("ab/one", b"1", 1)
+    root.rename(elsewhere)
+    root.mkdir()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"not the one that was opened"):
+            await storage.upload("ab/two", b"2", 1)
+    assert files(root) == []
+    root.rmdir()
+    elsewhere.rename(root)
+    await storage.upload("ab/two", b"2", 1)
+    assert bytes(await storage.fetch("ab/one")) == b"1"
 
 
 async def test_an_error_names_the_path_that_it_is_about(storage, tmp_path, monkeypatch):
