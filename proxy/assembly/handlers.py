@@ -124,6 +124,7 @@ def _of_offsets(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
         topics=topics,
         addresses=parts.routing.addresses,
         coordinator=coordinator,
+        turns=process.turns,
         throttled_log=process.throttled_log,
     )
     describe_producers = DescribeProducers(halves, coordinator=coordinator, throttled_log=process.throttled_log)

@@ -19,10 +19,13 @@ from proxy.wire.cold_lengths import layout
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.header import parse_request_header, response_header
+from proxy.wire.log_dirs import LogDir, read_partitions, rewrite_log_dirs
 from tests.support.loop_steps import Steps
 from tests.unit.connection_double import FakeTransport
 
-_FETCH = 1
+_FETCH, _DESCRIBE_LOG_DIRS = 1, 35
+_ALL_PARTITIONS = 50_000
+"""Partitions of a broker."""
 ALL_OPERATIONS = 0x7FFFFFF
 CHUNK_BYTES = 65_536
 """Maximum bytes that uvloop reads from a socket at a time."""
@@ -90,6 +93,8 @@ def answer(frame: bytes) -> bytes:
     asked_body = frame[header.body_offset :]
     if key == _FETCH:
         body = _fetched(asked_body, version)
+    elif key == _DESCRIBE_LOG_DIRS:
+        body = _log_dirs(asked_body, version)
     else:
         body = encode(echo(read_request(key, version, asked_body), load_response_schema(key, version)))
     whole = response_header(key, version, header.correlation_id) + body
@@ -104,6 +109,16 @@ def _fetched(body: bytes, version: int) -> bytes:
         for topic in asked.topics
     ]
     return b"".join(build_fetch_response(version, 0, topics))
+
+
+def _log_dirs(body: bytes, version: int) -> bytes:
+    """Build an answer with a directory."""
+    asked = read_partitions(body, version)
+    if asked is None:
+        asked = {f"{one:06}": list(range(10)) for one in range(_ALL_PARTITIONS // 10)} | {"d": [0]}
+    sizes = {topic: [(index, 1) for index in partitions] for topic, partitions in asked.items()}
+    none = bytes(4 + 2) + b"\1\0"
+    return b"".join(rewrite_log_dirs(none, version, (), LogDir(0, "/disk", sizes)))
 
 
 def echo(asked: Any, answer_type: Any) -> Any:

@@ -162,6 +162,9 @@ LARGE: dict[str, Large] = {
         90, 1, lambda n: _count(1) + b"\2g" + _mixed(n, _count(1) + bytes(4) + b"\0") + b"\0\0"
     ),
     "AlterShareGroupOffsets": Large(91, 0, lambda n: b"\2g" + _one_topic(_indexes(n, 8)) + b"\0"),
+    "DescribeLogDirs of partitions": Large(35, 4, lambda n: _one_topic(_indexes(n, 0, b"")) + b"\0", DECODED),
+    "DescribeLogDirs of topics": Large(35, 4, lambda n: _mixed(n, _count(1) + bytes(4) + b"\0") + b"\0", DECODED),
+    "DescribeLogDirs of all, of which a broker has very many": Large(35, 4, lambda n: b"\0\0", 1),
     "OffsetFetch, which is passed on": Large(9, 5, lambda n: _old_offset_fetch(n)),
 }
 """Requests by name."""
@@ -169,7 +172,6 @@ LARGE: dict[str, Large] = {
 SMALL: dict[int, str] = {
     17: "SaslHandshake names a mechanism, within limits.max_unauthenticated_request_bytes",
     18: "ApiVersions names the client's software",
-    35: "DescribeLogDirs is answered in one step so far (decision record 0068)",
     36: "SaslAuthenticate has a token, within limits.max_unauthenticated_request_bytes",
     60: "DescribeCluster names nothing, and its answer names brokers",
 }

@@ -10,6 +10,7 @@ import pytest
 from proxy.coordinator.interface import CoordinatorUnavailable, LogDescription
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.describe_log_dirs import DescribeLogDirs
+from proxy.process.turns import Turns
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
@@ -46,6 +47,7 @@ class Asked(ClientDouble):
             topics=parts.topics.topics,
             addresses=addresses,
             coordinator=coordinator,
+            turns=Turns(0.0),
             throttled_log=ThrottledLog(lambda: 0.0),
         )
 

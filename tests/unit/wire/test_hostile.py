@@ -17,6 +17,8 @@ from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import parse_fetch_response
 from proxy.wire.fetch_walk import walk_fetch_response
 from proxy.wire.group_heartbeat import heartbeat_rack
+from proxy.wire.log_dirs import LogDir, rewrite_log_dirs
+from proxy.wire.log_dirs import read_partitions as read_log_dir_partitions
 from proxy.wire.metadata import (
     metadata_brokers,
     metadata_cluster_id,
@@ -59,6 +61,10 @@ def _describe_configs(body, version):
     return rewrite_described(body, version, RecentConfigs(), lambda one: None)
 
 
+def _describe_log_dirs(body, version):
+    return rewrite_log_dirs(body, version, ("",), LogDir(0, "file:///dir", {"": [(0, 1)]}))
+
+
 _HASHED = HashedLeaders((1, 2) * (HASH_SLOTS // 2))
 _PARSERS = [
     (produce.parse_produce_request, request_type, 0, range(3, 14)),
@@ -78,6 +84,8 @@ _PARSERS = [
     (partial(rewrite_topic_partitions, is_diskless=_all_are, leaders=_HASHED), response_type, 75, (0,)),
     (endpoints.hide_controller_listeners, response_type, 55, (0, 2)),
     (_describe_configs, response_type, 32, (1, 3, 4)),
+    (_describe_log_dirs, response_type, 35, range(1, 6)),
+    (read_log_dir_partitions, request_type, 35, (1, 2, 5)),
     *((lambda body, version, key=key: heartbeat_rack(key, body), request_type, key, (0,)) for key in (68, 88)),
     (lambda body, version: heartbeat_rack(76, body), request_type, 76, (1,)),
     (partial(with_topic_errors, errors={"orders": 29}), response_type, 3, (0, 8, 12)),
@@ -103,7 +111,7 @@ _PARSERS = [
 ]
 # The others leave the end of the message as it came.
 _READ_ALL = (produce.parse_produce_request, parse_fetch_request, walk_fetch_response, parse_fetch_response)
-_READ_ALL += (parse_metadata_request,)
+_READ_ALL += (parse_metadata_request, _describe_log_dirs, read_log_dir_partitions)
 _CASES = [
     pytest.param(parser, kind(key, version), version, id=f"{number}-{kind(key, version).__name__}-{version}")
     for number, (parser, kind, key, versions) in enumerate(_PARSERS)
