@@ -128,7 +128,9 @@ class _Altering:
 
     @staticmethod
     def _without_enable(resource: Any) -> Any:
-        """Brokers don't know the config."""
+        """Brokers don't know the config, but reject a resource that names any config twice."""
+        if sum(one.name == DISKLESS_ENABLE for one in resource.configs) > 1:
+            return resource
         return replace(resource, configs=tuple(one for one in resource.configs if one.name != DISKLESS_ENABLE))
 
     def _shadow_part(self, resource: Any) -> Any:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to, read_partitions
+from tests.support.questions import ask
 from tests.support.records import Sample, samples
 from tests.support.topics import CLASSIC, DISKLESS, NOT_HEARD_OF, new_topic, offsets
 
@@ -151,6 +152,27 @@ def test_diskless_enable_cannot_be_changed(admin: AdminClient, topics: tuple[str
     assert alter(admin, diskless, ENABLE, None, AlterConfigOpType.DELETE) == "INVALID_CONFIG"
     assert alter(admin, diskless, ENABLE, "true", AlterConfigOpType.SET) == "done"
     assert described(admin, diskless)[ENABLE][0] == "true"
+
+
+@pytest.mark.parametrize("api_key", ["AlterConfigs", "IncrementalAlterConfigs"])
+def test_a_config_that_is_named_twice(stack: Stack, topics: tuple[str, str], api_key: str) -> None:
+    key, version = {"AlterConfigs": (33, 2), "IncrementalAlterConfigs": (44, 1)}[api_key]
+
+    def altered(address: str, topic: str, name: str, *values: str) -> tuple[int, str]:
+        configs = [{"name": name, "config_operation": 0, "value": value} for value in values]
+        resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
+        (answer,) = ask(address, key, version, resources=[resource], validate_only=False)["responses"]
+        return answer["error_code"], answer["error_message"]
+
+    classic, diskless = topics
+    direct, proxied = stack.direct_bootstrap.split(",")[0], stack.bootstrap("rack-b")
+    brokers_answer = altered(direct, classic, "retention.ms", "5000", "6000")
+    print(brokers_answer)
+    for topic in topics:
+        assert altered(proxied, topic, ENABLE, "true", "true") == brokers_answer
+        assert altered(proxied, topic, ENABLE, "false", "true") == brokers_answer
+        assert altered(proxied, topic, "retention.ms", "5000", "6000") == brokers_answer
+    assert brokers_answer[0] == 42
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "", "never", "delete,compact,delete"])
