@@ -106,12 +106,12 @@ class ProduceOffload:
         if diskless:
             await PendingProduce(self._diskless, client, request, slot, parsed, large=True).accept_in_turns()
             return
-        self._classic.count(session, request.client_id, parsed)
         if parsed.acks != 0:
             client.forward_opened(request, slot, self._classic.rewrite(session, request.client_id, version))
         else:
             client.forward(request, answered=False)
             slot.finish()
+        await turns.run(self._classic.count_in_steps(session, request.client_id, parsed))
 
 
 def _check_version(version: int, diskless: Sequence[DisklessPart]) -> None:

@@ -15,6 +15,7 @@ from proxy.wire.frames import Decision
 from proxy.wire.header import response_header_length
 from proxy.wire.primitives import Buffer
 from proxy.wire.produce import ProduceRequest
+from proxy.wire.steps import Steps, at_once, in_slices
 from proxy.wire.topic_walk import CountTopic
 
 _FIRST_NODE_ENDPOINTS_VERSION = 10
@@ -48,9 +49,15 @@ class ClassicProduce:
 
     def count(self, session: Session, client_id: str | None, classic: ProduceRequest) -> None:
         """Count records of classic topics, by topic, between the client's rack and the broker's."""
+        at_once(self.count_in_steps(session, client_id, classic))
+
+    def count_in_steps(self, session: Session, client_id: str | None, classic: ProduceRequest) -> Steps[None]:
+        """Do `count` with pauses."""
         count = self._accounts.classic(session, client_id, "produce")
-        for topic, partitions, _ in classic.topics:
-            count(topic, sum(len(partition.records) for partition in partitions if partition.records is not None))
+        for topics in in_slices(classic.topics):
+            for topic, partitions, _ in topics:
+                count(topic, sum(len(partition.records) for partition in partitions if partition.records is not None))
+            yield
 
 
 class ClassicHalf:

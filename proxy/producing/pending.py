@@ -135,6 +135,7 @@ class PendingProduce:
             return unasked
         self._accepted = True
         self._send_on(classic, build_produce_request(classic) if classic.topics else [], diskless)
+        of.classic.count(self._client.session, self._request.client_id, classic)
         named: set[Named] = set()
         for part in diskless:
             error_code = error_of(part, rights)
@@ -150,8 +151,7 @@ class PendingProduce:
     async def accept_in_turns(self) -> None:
         """Do `accept`, and before it ask for the client's rights. Raises BrokerUnreachable and ProtocolError."""
         self._start_timer()
-        of, asked, judged = self._of, set[str](), None
-        rights = of.rights.of(self._client.session)
+        of, asked, judged, rights = self._of, set[str](), None, self._of.rights.of(self._client.session)
         while judged != (judged := (of.topics.version, of.topics.is_current)):
             # A topic may become diskless, or the lease end, between two turns.
             classic, diskless = await of.turns.run(split_in_steps(of.topics, self._parsed))
@@ -168,6 +168,7 @@ class PendingProduce:
         self._accepted = True
         self._send_on(classic, frame, diskless)
         try:
+            await of.turns.run(of.classic.count_in_steps(self._client.session, self._request.client_id, classic))
             await of.turns.run(self._take_all(diskless, errors))
         except BaseException:
             self._keep_charge()
@@ -277,7 +278,6 @@ class PendingProduce:
         header_length = len(self._request.frame) - len(self._request.body)
         buffers: list[Buffer] = [self._request.frame[:header_length], *body]
         size = sum(map(len, buffers))
-        self._of.classic.count(self._client.session, self._request.client_id, classic)
         expected = None
         if classic.acks != 0:
             self._open += 1

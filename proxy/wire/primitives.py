@@ -33,7 +33,9 @@ MAX_ELEMENTS = 250_000
 """Maximum number of elements of all arrays of one request together. An element of three bytes costs microseconds of the
 one loop that serves all clients, and memory that no client has been charged for."""
 MAX_DECODED_ELEMENTS = 50_000
-"""The same for a Fetch, Metadata or Produce request, which is decoded whole: to free more takes too long."""
+"""The same for a Fetch, Metadata or DescribeLogDirs request, which is decoded whole: to free more takes too long."""
+MAX_PRODUCED_ELEMENTS = 16_000
+"""Topics and partitions of a Produce request: the keys of a segment are sorted in one step."""
 MAX_WHOLE_ELEMENTS = 2_000
 """Elements of what is read in one step, as the assignment of a topic that is to be created."""
 MAX_REJECTED_ELEMENTS = 1_000

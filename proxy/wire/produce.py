@@ -18,7 +18,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT32,
     INT64,
-    MAX_DECODED_ELEMENTS,
+    MAX_PRODUCED_ELEMENTS,
     NO_TAGS,
     Buffer,
     check_elements,
@@ -99,7 +99,7 @@ def _check_version(version: int) -> None:
 
 
 @parsing
-def parse_produce_request(body: Buffer, version: int, most: int = MAX_DECODED_ELEMENTS) -> ProduceRequest:
+def parse_produce_request(body: Buffer, version: int, most: int = MAX_PRODUCED_ELEMENTS) -> ProduceRequest:
     """Parse the body of a request, also of v0 to v2. Raises ProtocolError, TooManyElements for more than `most`."""
     data, flexible = memoryview(body), version >= FIRST_FLEXIBLE
     transactional_id, acks, timeout_ms, count, at = read_produce_head(data, version)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from proxy.wire.primitives import (
     INT32,
-    MAX_DECODED_ELEMENTS,
+    MAX_PRODUCED_ELEMENTS,
     NO_TAGS,
     Buffer,
     check_elements,
@@ -50,7 +50,7 @@ def parse_large_produce(body: Buffer, version: int) -> Steps[ProduceRequest]:
             topic, at = read_string(data, at, flexible)
         left, at = read_count(data, at, flexible)
         elements += max(left, 0)
-        check_elements(elements, MAX_DECODED_ELEMENTS)
+        check_elements(elements, MAX_PRODUCED_ELEMENTS)
         partitions: list[PartitionProduce] = []
         while left > AT_A_TIME:
             at = read(data, at, AT_A_TIME, partitions)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from proxy.wire.primitives import (
     MAX_DECODED_ELEMENTS,
     MAX_ELEMENTS,
+    MAX_PRODUCED_ELEMENTS,
     MAX_REJECTED_ELEMENTS,
     MAX_WHOLE_ELEMENTS,
     write_count,
@@ -24,8 +25,8 @@ DECODED = MAX_DECODED_ELEMENTS - _SPARE
 """Elements of a request that is decoded as a whole."""
 WHOLE = MAX_WHOLE_ELEMENTS - _SPARE
 """Elements of a request that is read in one step."""
-PRODUCED = 8_000
-"""Elements of a Produce up to which it was measured: keys of a segment with more runs are sorted in one step."""
+PRODUCED = MAX_PRODUCED_ELEMENTS - _SPARE
+"""Elements of a Produce."""
 DESCRIBED = 20_000
 """Topics whose configs an answer has room for, within limits.max_response_bytes_per_connection."""
 REJECTED = MAX_REJECTED_ELEMENTS - _SPARE
