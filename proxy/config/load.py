@@ -192,5 +192,8 @@ def _explain_yaml(error: yaml.YAMLError) -> str:
         mark = error.problem_mark
         # The quoted text may be a password that begins with `*` or `!`.
         problem = re.sub(r"(?s)['\"].*['\"]", "…", error.problem or "it can't be read")
-        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}; fix it there"
+        place = f"line {mark.line + 1}, column {mark.column + 1}"
+        if repr("\t") in (error.problem or ""):
+            return f"{place} is a tab; indent with spaces"
+        return f"{place}: {problem}; fix it there"
     return f"{type(error).__name__}; write it as YAML in UTF-8"

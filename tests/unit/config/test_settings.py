@@ -183,6 +183,7 @@ def test_a_mistyped_store_url_is_rejected_without_its_secret(tmp_path: Path, url
         ("!hush'hush x", "could not determine a constructor for the tag …; fix it"),
         ("!hush!hush x", "found undefined tag handle …"),
         ("@hush", "found character … that cannot start any token"),
+        ("hush\n\tproxy_id: hush", "line 6, column 1 is a tab; indent with spaces"),
     ],
 )
 def test_text_that_yaml_quotes_is_not_shown(tmp_path: Path, line: str, message: str) -> None:
