@@ -14,6 +14,8 @@ const MAX_BANDS = 12;
 const SHARES = [0.4, 0.5, 0.3, 0.6, 0.22, 0.7];
 /** Parts of the way from the far end, where arrows have parted, to the proxy: where a label may be, best first. */
 const SHIFTS = [0, -20, 20, -40, 40, -60, 60, -80, 80, -100, 100];
+/** Pixels between two labels. */
+const APART = 3;
 /** Pixels that a label may be above or below its arrow. */
 
 export class FlowPicture {
@@ -222,7 +224,8 @@ function freePlace(pointAt, size, layout, taken) {
 }
 
 function overlap(one, other) {
-  return one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
+  const apart = (from, length, otherFrom, otherLength) => from >= otherFrom + otherLength + APART || otherFrom >= from + length + APART;
+  return !apart(one.x, one.width, other.x, other.width) && !apart(one.y, one.height, other.y, other.height);
 }
 
 /** The point of an arrow's curve at `t`, 0 at its start and 1 at its end. */
