@@ -57,7 +57,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("faults/test_rolling_restart.py", "kill run on six proxies; faults/test_proxy_ends.py is quick"),
     FullOnly("faults/test_brokers_restarted.py", "restarts of all brokers; faults/test_leader_frozen.py is quick"),
     FullOnly("faults/under_replicated", "stack of its own, kill runs; unit/replication covers each step"),
-    FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; pipeline/merge/test_merge_at_once.py is quick"),
+    FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; unit/pipeline covers the steps"),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly(
         "integration/journal/test_journal_faults.py",
@@ -71,11 +71,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
-        "integration/clients/test_one_port_by_name.py",
-        "stack of its own with four brokers and many JVMs; connection/test_tls_names.py is quick",
-        r"^test_four_clients",
-    ),
-    FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"
     ),
     FullOnly(
@@ -84,11 +79,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_nothing_is_lost_or_repeated",
     ),
     FullOnly("faults/test_leader_frozen.py", "a broker starts again; brokers that hang are quick", r"_has_died_"),
-    FullOnly(
-        "integration/kips/test_kafka_19257.py",
-        "a broker starts again; faults/test_broker_of_a_listener_dies.py is quick",
-        r"brokers_stop",
-    ),
     FullOnly(
         "integration/kips/test_kip_1163.py",
         "segments of seconds of load; unit/diskless/wal covers the interval and the size",
@@ -172,10 +162,121 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
     FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),
+    # Spark: one job of each kind runs in the gate; unit/pipeline covers what a job decides.
+    FullOnly(
+        "pipeline/compact/test_against_log_cleaner.py", "a log cleaner's minute; compact/test_compact_job.py is quick"
+    ),
+    FullOnly("pipeline/merge/test_merge_at_once.py", "kill run; merge/test_merge.py is quick", r"^test_a_driver_that"),
+    FullOnly(
+        "pipeline/source/test_stream.py",
+        "a minute of streams; a stream that continues is quick, and unit/pipeline/source covers the offsets",
+        r"^test_(a_stream_from_the_end_keeps|a_recreated_topic)",
+    ),
+    FullOnly("pipeline/source/test_against_consumer.py", "source/test_batch.py compares the same columns"),
+    FullOnly(
+        "pipeline/compact/test_compact_job.py",
+        "kill runs and second jobs; unit/pipeline/compact covers each step and each policy",
+        r"^test_(a_driver_that_dies|a_merge_and_produces|keys_that_are_lost|a_topic_(whose|without))",
+    ),
+    FullOnly("pipeline/traffic/test_stack.py", "a minute of traffic; traffic/test_job.py is quick"),
+    # Stacks of their own.
+    FullOnly(
+        "integration/clients/test_one_port_by_name.py",
+        "stack of its own with four brokers and many JVMs; connection/test_tls_names.py is quick",
+    ),
     FullOnly(
         "integration/test_workers.py",
-        "kill runs and failing starts of whole proxies; one worker without a port is quick",
-        r"^test_(nothing_is_lost_if|two_proxies_never_share_a_port_before|an_error_that_stops)|never_share.*\[2\]",
+        "kill runs and failing starts of whole proxies; the sum of two workers' metrics is quick",
+        r"^test_(?!one_page_of_metrics|a_reload_reaches)",
+    ),
+    FullOnly(
+        "admin_page/test_real_proxy.py", "stack of its own; admin_page/test_page.py and test_admin_server.py are quick"
+    ),
+    FullOnly(
+        "faults/test_broker_of_a_listener_dies.py",
+        "stack of its own; the killed broker is quick, and unit/connection/test_stand_in.py covers the others",
+        r"^(?!.*\[is killed\])",
+    ),
+    FullOnly(
+        "faults/test_cut_off_from_redis.py",
+        "starts proxies anew; one version of each is quick",
+        r"^test_a_group_keeps|\[12-3\]",
+    ),
+    FullOnly("integration/test_joining_broker.py", "one worker is quick", r"\[2\]"),
+    FullOnly(
+        "integration/security/test_local_reads.py", "security/test_user_quotas.py is quick", r"^test_a_limited_user"
+    ),
+    # The same again, for another kind of topic, client, mechanism, version or cause.
+    FullOnly(
+        "integration/kips/test_kip_1163_suites.py",
+        "the KIP's plan; conformance/test_conformance.py runs such clients on both kinds",
+        r"classic\]|\[classic-|^test_(multiple_consumers_random_group_partitions|consume_bench\[assign)",
+    ),
+    FullOnly(
+        "integration/kips/test_rack_choices.py",
+        "restarts of a proxy; unit/routing covers each choice",
+        r"_other_choices",
+    ),
+    FullOnly(
+        "integration/kips/test_kip_1163.py",
+        "restarts of all; faults/ has one of each in the gate",
+        r"is_stopped_and_restarted",
+    ),
+    FullOnly(
+        "integration/security/test_clients.py",
+        "one mechanism for each client is quick",
+        r"^test_(aiokafka\[OAUTH|confluent_kafka\[SCRAM)",
+    ),
+    FullOnly("integration/security/test_reauthentication.py", "one version and kind is quick", r"\[0-|-classic\]"),
+    FullOnly("integration/security/test_user_quotas.py", "one mechanism is quick", r"\[(?!PLAIN)"),
+    FullOnly(
+        "integration/test_bad_security.py",
+        "starts of whole proxies; two causes are quick, and unit/config covers the settings",
+        r"overrides[234]-",
+    ),
+    FullOnly(
+        "integration/test_bad_start.py",
+        "starts of whole proxies; one case of each kind is quick",
+        r"^test_a_taken_port.*\[(bootstrap|admin)|^test_a_store_that_may_lose.*\[maxmem|^test_a_storage_that_does.*overrides1",
+    ),
+    FullOnly(
+        "integration/check/test_misconfigurations.py",
+        "starts of servers; a store with eviction and one without commands are quick",
+        r"^test_an_unfit_store\[(?!redis_eviction|redis_commands)|^test_a_node_of_a_cluster",
+    ),
+    FullOnly(
+        "integration/guard/test_failover.py", "one of two cases is quick", r"_however_much_was_written_since\[True"
+    ),
+    FullOnly(
+        "integration/test_past_the_proxies.py",
+        "waits for a topic's absence to be confirmed; the deletion while proxies run is quick",
+        r"^test_a_topic_deleted_while_no_proxy_ran",
+    ),
+    FullOnly("integration/test_merged_objects.py", "pipeline/merge/test_merge_on_stack.py is quick"),
+    FullOnly("integration/test_tools.py", "waits for garbage; unit/housekeeping is quick", r"^test_objects_are_shared"),
+    FullOnly(
+        "integration/test_space_given_back.py",
+        "kill run, and a second age; unit/housekeeping covers both",
+        r"even_if_the_housekeeper_dies|\[7200\]",
+    ),
+    FullOnly(
+        "integration/edge/test_limits.py",
+        "half a minute of memory; unit/connection/test_unread.py is quick",
+        r"^test_clients_that_read_nothing",
+    ),
+    FullOnly("faults/test_unacknowledged.py", "diskless topics are quick", r"classic\]"),
+    FullOnly("conformance/jvm/test_positions_of_groups.py", "one kind of group is quick", r"\[classic\]"),
+    FullOnly(
+        "integration/clients/test_local_reads_transactions.py",
+        "a second client and other versions",
+        r"\[(kcat|confluent_kafka|7|10|12)\]",
+    ),
+    FullOnly("integration/kips/test_kafka_19257.py", "a broker starts again; faults/ is quick", r"brokers_stop"),
+    FullOnly("admin_page/test_page.py", "one size is quick", r"\[size[12]"),
+    FullOnly(
+        "integration/demo/test_demo_stack.py",
+        "kills a starter; demo/test_demo_serve.py is quick",
+        r"^test_no_server_outlives",
     ),
 )
 """Tests that the quick tier leaves out."""
