@@ -199,7 +199,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly(
         "faults/test_cut_off_from_redis.py",
-        "starts proxies anew; one version of each is quick",
+        "stack of its own; unit/topics and unit/routing are quick",
         r"^test_a_group_keeps|\[12-3\]",
     ),
     FullOnly("integration/test_joining_broker.py", "one worker is quick", r"\[2\]"),

@@ -19,6 +19,7 @@ from proxy.brokers.states import ClassicTopic
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE
+from proxy.telemetry.outage import Outage
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import MetadataRequest, MetadataRequestTopic, encode_metadata_request
 from proxy.wire.partition_states import VERSION, TopicPartitions, read_partitions, split_topics
@@ -91,7 +92,7 @@ class Replicas:
         self._due: list[str] = []
         """Topics in use that this round has not asked for yet."""
         self._woken = asyncio.Event()
-        self._failing = False
+        self._outage = Outage()
         self._full = False
 
     def __len__(self) -> int:
@@ -215,17 +216,16 @@ class Replicas:
                     answer = await self._ask(METADATA, VERSION, encode_metadata_request(request))
                     await self._learn(split_topics(answer))
         except (BrokerUnreachable, ProtocolError) as error:
-            if not self._failing:
+            if self._outage.begins():
                 log.warning(
                     "replicas_unknown",
                     reason=str(error),
                     effect="classic topics are read by the last known replicas, or from their leaders",
                     remedy="check that the brokers can be reached",
                 )
-            self._failing = True
-        else:
-            self._failing = False
-        return not self._failing
+            return False
+        self._outage.ends()
+        return True
 
     async def _learn(self, topics: list[TopicPartitions]) -> None:
         read = 0

@@ -23,6 +23,7 @@ from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import LATEST_TIMESTAMP
 from proxy.replicas.choice import NOBODY, equals
 from proxy.replicas.near import NearBrokers
+from proxy.telemetry.outage import Outage
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
@@ -55,7 +56,7 @@ class LogEnds:
         """Watched partitions, with the farthest end at the look before; -1 before the first look."""
         self._behind: dict[Partition, frozenset[int]] = {}
         self._connections: dict[int, ServiceConnection] = {}
-        self._failing: set[int] = set()
+        self._outage = Outage()
 
     def __len__(self) -> int:
         """Return the number of watched partitions."""
@@ -115,7 +116,7 @@ class LogEnds:
                 some = partitions[start : start + PARTITIONS_PER_STEP]
                 ends |= await list_offsets(self._connections[broker], some, LATEST_TIMESTAMP, replica_id=ANY_REPLICA)
         except (BrokerUnreachable, ProtocolError) as error:
-            if broker not in self._failing:
+            if self._outage.begins(broker):
                 log.warning(
                     "log_ends_unknown",
                     broker=broker,
@@ -123,9 +124,8 @@ class LogEnds:
                     effect="clients may read from a replica that lags behind another one of the rack",
                     remedy="check that the broker can be reached",
                 )
-            self._failing.add(broker)
             return ends
-        self._failing.discard(broker)
+        self._outage.ends(broker)
         return ends
 
     def _compare(self, answers: Mapping[int, _Ends]) -> None:

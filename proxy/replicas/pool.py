@@ -31,6 +31,7 @@ from proxy.replicas.answers import (
 from proxy.replicas.broker_pool import BrokerPool, PooledConnection
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.shunned import Shunned
+from proxy.telemetry.outage import Outage
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.header import request_header, response_header_length
@@ -66,7 +67,7 @@ class ReplicaConnections:
         self._now = now
         self._longest_read_s = longest_read_s
         self._pools: dict[int, BrokerPool] = {}
-        self._reported: set[int] = set()
+        self._outage = Outage()
         self._doubted: set[int] = set()
         """To be tried before they are shunned."""
         self._trials: dict[int, asyncio.Task[None]] = {}
@@ -122,7 +123,7 @@ class ReplicaConnections:
             failed = self._shunned.brokers
             for node_id in failed - live.keys():
                 self._shunned.forgive(node_id)  # without a word: it is not well
-                self._reported.discard(node_id)
+                self._outage.ends(node_id)
             doubted, self._doubted = self._doubted, set()
             trying = ((failed | doubted) & live.keys()) - self._trials.keys()
             await asyncio.gather(*(self._try(node_id) for node_id in trying))
@@ -233,8 +234,7 @@ class ReplicaConnections:
     def _failed(self, node_id: int, reason: LeaderReason, text: str) -> ReplicaUnavailable:
         """Shun the broker until it answers again."""
         self._shunned.shun_broker(node_id)
-        if node_id not in self._reported:
-            self._reported.add(node_id)
+        if self._outage.begins(node_id):
             log.warning(
                 "replica_unavailable",
                 broker=node_id,
@@ -246,8 +246,7 @@ class ReplicaConnections:
 
     def _forgive(self, node_id: int) -> None:
         self._shunned.forgive(node_id)
-        if node_id in self._reported:
-            self._reported.discard(node_id)
+        if self._outage.ends(node_id):
             log.info("replica_forgiven", broker=node_id)
 
     async def _try(self, node_id: int, *, again: bool = True) -> None:

@@ -9,6 +9,7 @@ import structlog
 from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.telemetry.outage import Outage
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
@@ -22,7 +23,7 @@ class ReplicaSelector:
     def __init__(self, cluster: Cluster, *, interval_s: float) -> None:
         self._cluster = cluster
         self.interval_s = interval_s
-        self._failing = False
+        self._outage = Outage()
         self.redirects = False
         """True if brokers redirect a consumer that names a rack. False until a broker has answered, and if the proxy
         may not ask: its own near reads are right in either case."""
@@ -32,16 +33,15 @@ class ReplicaSelector:
         try:
             configs = await broker_configs(self._cluster, (_SELECTOR_CLASS,))
         except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
-            if not self._failing:
+            if self._outage.begins():
                 log.warning(
                     "replica_selector_unknown",
                     reason=str(error),
                     effect="clients that name their rack are served by the last known selector, or by near reads",
                     remedy="allow the proxy's principal to describe the configs of the cluster",
                 )
-            self._failing = True
             return
-        self._failing = False
+        self._outage.ends()
         self.redirects = bool(configs.get(_SELECTOR_CLASS))
 
     async def follow(self) -> None:

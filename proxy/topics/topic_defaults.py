@@ -16,6 +16,7 @@ from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import LEVEL_CONFIGS, NO_BOUND_MS, ProduceRules, rules_of
+from proxy.telemetry.outage import Outage
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ class TopicDefaults:
     def __init__(self, cluster: Cluster, *, interval_s: float) -> None:
         self._cluster = cluster
         self.interval_s = interval_s
-        self._failing = False
+        self._outage = Outage()
         self.replication_factor = 0
         """`default.replication.factor`; 0 if it is not known."""
         self._defaults: dict[str, str] = {}
@@ -82,9 +83,8 @@ class TopicDefaults:
         """Load them, or keep the last ones. Failures are logged once until they end."""
         try:
             await self.load()
-            self._failing = False
         except (BrokerUnreachable, ProtocolError, DefaultsRefused, ValueError) as error:
-            if not self._failing:
+            if self._outage.begins():
                 log.warning(
                     "topic_defaults_unknown",
                     reason=str(error),
@@ -92,7 +92,8 @@ class TopicDefaults:
                     "default of the brokers",
                     remedy="allow the proxy's principal to describe the configs of the cluster",
                 )
-            self._failing = True
+        else:
+            self._outage.ends()
 
     async def follow(self) -> None:
         """Refresh forever."""

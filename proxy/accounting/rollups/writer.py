@@ -20,6 +20,7 @@ from proxy.accounting.rollups.files import encode_rows, rollup_key
 from proxy.accounting.rollups.table import HOUR_MS, RollupRow
 from proxy.config.rollups import Rollups as RollupSettings
 from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
+from proxy.telemetry.outage import Outage
 
 log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class RollupWriter:
         self._process = secrets.token_hex(8)
         self._number = 0
         self._waiting: deque[_Waiting] = deque()
-        self._failing = False
+        self._outage = Outage()
         self._writing = asyncio.Lock()
         self.written = 0
         """Rollups in object storage by this process."""
@@ -114,20 +115,18 @@ class RollupWriter:
                 try:
                     await self._upload(self._waiting[0])
                 except StorageError as error:
-                    if not self._failing:
+                    if self._outage.begins():
                         log.warning(
                             "rollups_waiting",
                             reason=str(error),
                             kept=self._settings.max_waiting,
                             remedy="none; they are retried at each interval",
                         )
-                    self._failing = True
                     return
                 self._waiting.popleft()
                 self.written += 1
-                if self._failing:
+                if self._outage.ends():
                     log.info("rollups_written_again", dropped=self.dropped)
-                self._failing = False
 
     def _take(self) -> None:
         """Counters to a rollup that waits. They belong to the hour in which they were last looked at."""

@@ -12,6 +12,7 @@ import structlog
 
 from proxy.admin.api.figures import ERRORS, Figures, FlowKey, Look, growth
 from proxy.config import Prices
+from proxy.telemetry.outage import Outage
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ class History:
         self._prices = prices
         self._looks: deque[Look] = deque(maxlen=_RATE_SAMPLES + 1)
         self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES)
-        self._failing = False
+        self._outage = Outage()
 
     async def keep_sampling(self) -> None:
         """Take samples, forever."""
@@ -57,15 +58,14 @@ class History:
         try:
             figures = await self._look()
         except Exception as error:
-            if not self._failing:
+            if self._outage.begins():
                 log.warning(
                     "history_interrupted",
                     exc_info=error,
                     remedy="report it; clients are not affected, only plots have a gap",
                 )
-            self._failing = True
             return
-        self._failing = False
+        self._outage.ends()
         now = Look(asyncio.get_running_loop().time(), figures)
         if self._looks and now.at_s > self._looks[-1].at_s:
             before = self._looks[-1]
