@@ -159,6 +159,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "whole runs of the checker; one through the proxies, and unit/judge, are quick",
         r"^test_(proxies_lose_nothing_if|the_command_on|a_load_that)",
     ),
+    FullOnly(
+        "integration/coordinator/test_loss_histories.py",
+        "proves the histories, not the product",
+        r"^test_a_planted_error_is_found",
+    ),
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
     FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),
@@ -167,11 +172,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "pipeline/compact/test_against_log_cleaner.py", "a log cleaner's minute; compact/test_compact_job.py is quick"
     ),
     FullOnly("pipeline/merge/test_merge_at_once.py", "kill run; merge/test_merge.py is quick", r"^test_a_driver_that"),
-    FullOnly(
-        "pipeline/source/test_stream.py",
-        "a minute of streams; a stream that continues is quick, and unit/pipeline/source covers the offsets",
-        r"^test_(a_stream_from_the_end_keeps|a_recreated_topic)",
-    ),
     FullOnly("pipeline/source/test_against_consumer.py", "source/test_batch.py compares the same columns"),
     FullOnly(
         "pipeline/compact/test_compact_job.py",
@@ -179,6 +179,50 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_(a_driver_that_dies|a_merge_and_produces|keys_that_are_lost|a_topic_(whose|without))",
     ),
     FullOnly("pipeline/traffic/test_stack.py", "a minute of traffic; traffic/test_job.py is quick"),
+    FullOnly(
+        "pipeline/source/test_stream.py",
+        "minutes of streams; test_stream_beginnings.py is quick, and unit/pipeline/source covers the offsets",
+    ),
+    FullOnly(
+        "pipeline/source/test_batch.py", "starts Spark again and again; one of each job is quick", r"^test_errors_are"
+    ),
+    FullOnly(
+        "pipeline/compact/test_compact_job.py",
+        "one unreadable partition is quick",
+        r"^test_the_command|\[(short_object|missing_object)\]",
+    ),
+    FullOnly("pipeline/merge/test_merge_on_stack.py", "stack of its own; merge/test_merge.py is quick"),
+    FullOnly(
+        "pipeline/test_spark_kafka.py", "a batch that writes and one that reads are quick", r"^test_a_stream_continues"
+    ),
+    FullOnly(
+        "pipeline/test_session_and_tasks.py",
+        "a second session; unit/pipeline covers failures",
+        r"^test_a_task_that_fails",
+    ),
+    FullOnly("unit/pipeline/test_schedule.py", "one signal is quick", r"\[2\]"),
+    FullOnly("faults/test_cut_off_from_redis.py", "stack of its own; unit/topics and unit/routing are quick"),
+    FullOnly("conformance/jvm/test_diskless_tools.py", "stack of its own", r"\[under replicated\]"),
+    FullOnly(
+        "conformance/test_conformance.py",
+        "librdkafka runs every scenario in the gate, and each other library some of them",
+        r"\[(?!\w+-(confluent-kafka|kcat)\]"
+        r"|(group_goes_on|offsets_of_times|acknowledged_records)-aiokafka\]"
+        r"|(group_shares_partitions|a_topics_life|every_compression)-kafka-python\]"
+        r"|(kip_848_group_goes_on|transactions|large_records)-franz-go\])",
+    ),
+    FullOnly("integration/demo/test_load.py", "unit/judge is quick", r"^test_a_record_that_is_stored_twice"),
+    FullOnly(
+        "integration/test_bad_start.py",
+        "starts of whole proxies; one case of each kind is quick, and unit/config covers the settings",
+        r"^test_a_taken_port.*\[(bootstrap|admin)|^test_a_store_that_may_lose.*\[maxmem|^test_a_storage_that_does"
+        r"|^test_a_missing_file|^test_sigterm",
+    ),
+    FullOnly(
+        "admin_page/test_page.py",
+        "a browser; one size is quick",
+        r"\[size[12]|^test_(a_round_in_progress|bytes_that_cross|long_sections|a_full_buffer|tables_sort)",
+    ),
     # Stacks of their own.
     FullOnly(
         "integration/clients/test_one_port_by_name.py",
@@ -196,11 +240,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "faults/test_broker_of_a_listener_dies.py",
         "stack of its own; the killed broker is quick, and unit/connection/test_stand_in.py covers the others",
         r"^(?!.*\[is killed\])",
-    ),
-    FullOnly(
-        "faults/test_cut_off_from_redis.py",
-        "stack of its own; unit/topics and unit/routing are quick",
-        r"^test_a_group_keeps|\[12-3\]",
     ),
     FullOnly("integration/test_joining_broker.py", "one worker is quick", r"\[2\]"),
     FullOnly(
@@ -235,11 +274,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"overrides[234]-",
     ),
     FullOnly(
-        "integration/test_bad_start.py",
-        "starts of whole proxies; one case of each kind is quick",
-        r"^test_a_taken_port.*\[(bootstrap|admin)|^test_a_store_that_may_lose.*\[maxmem|^test_a_storage_that_does.*overrides1",
-    ),
-    FullOnly(
         "integration/check/test_misconfigurations.py",
         "starts of servers; a store with eviction and one without commands are quick",
         r"^test_an_unfit_store\[(?!redis_eviction|redis_commands)|^test_a_node_of_a_cluster",
@@ -272,7 +306,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"\[(kcat|confluent_kafka|7|10|12)\]",
     ),
     FullOnly("integration/kips/test_kafka_19257.py", "a broker starts again; faults/ is quick", r"brokers_stop"),
-    FullOnly("admin_page/test_page.py", "one size is quick", r"\[size[12]"),
     FullOnly(
         "integration/demo/test_demo_stack.py",
         "kills a starter; demo/test_demo_serve.py is quick",

@@ -17,8 +17,9 @@ from proxy.demo.stack import Stack
 from tests.support.load import assert_right, load_of, wait_for_more
 from tests.support.topics import CLASSIC, DISKLESS
 from tests.support.waiting import wait_for
+from tests.tiers import Tier
 
-WIPES = 3
+WIPES_OF_TIER = {Tier.QUICK: 1, Tier.FULL: 5}
 JOURNAL = "__diskless_journal"
 pytestmark = pytest.mark.stack
 
@@ -39,12 +40,14 @@ def wait_for_trim(stack: Stack, start: int) -> int:
         consumer.close()
 
 
-def test_nothing_is_lost_if_the_store_loses_everything_under_load(new_stack: Callable[..., Stack]) -> None:
+def test_nothing_is_lost_if_the_store_loses_everything_under_load(
+    new_stack: Callable[..., Stack], pytestconfig: pytest.Config
+) -> None:
     stack = new_stack(journal=True, overrides={"journal": {"snapshot_interval_ms": 1_000}})
     with load_of(stack) as load, redis.Redis.from_url(stack.redis.url) as client:
         wait_for_more(load, DISKLESS)
         start = 0
-        for _ in range(WIPES):
+        for _ in range(WIPES_OF_TIER[pytestconfig.getoption("tier")]):
             start = wait_for_trim(stack, start)
             client.flushall()
             wait_for_more(load, DISKLESS, 200)

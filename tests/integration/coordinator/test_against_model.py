@@ -36,11 +36,13 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
 from tests.integration.coordinator.conftest import Store
+from tests.tiers import Tier
 
 SHARDS = 2
 TOPICS = [bytes([number]) * 16 for number in (1, 2)]
 PARTITIONS = range(3)
 LOGS = [(topic_id, partition) for topic_id in TOPICS for partition in PARTITIONS]
+EXAMPLES_OF_TIER = {Tier.QUICK: 20, Tier.FULL: 60}
 
 STEP_MS = 100_000
 """Milliseconds between two timestamps: far more than the difference between the clocks of model and store."""
@@ -369,9 +371,11 @@ def cut_calls_small(monkeypatch) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_random_histories(store: Store, monkeypatch) -> None:
+def test_random_histories(store: Store, monkeypatch, pytestconfig: pytest.Config) -> None:
     cut_calls_small(monkeypatch)
     Histories.store = store
+    examples = EXAMPLES_OF_TIER[pytestconfig.getoption("tier")]
     run_state_machine_as_test(
-        Histories, settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None, database=None)
+        Histories,
+        settings=hypothesis_settings(max_examples=examples, stateful_step_count=25, deadline=None, database=None),
     )

@@ -24,11 +24,13 @@ from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRu
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses, coordinator_of
+from tests.tiers import Tier
 
 TOPIC = bytes(16)
 LOGS = 3
 PROXIES = 3
 GAP = 10
+EXAMPLES_OF_TIER = {Tier.QUICK: 20, Tier.FULL: 60}
 proxies = st.integers(0, PROXIES - 1)
 
 
@@ -194,12 +196,12 @@ class Unwatched(Histories):
         super().accept()
 
 
-def run_histories(store: Store, machine: type[Histories], *, planted: bool = False) -> None:
+def run_histories(store: Store, machine: type[Histories], examples: int, *, planted: bool = False) -> None:
     machine.store = store
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=3_000 if planted else 40,
+            max_examples=examples,
             stateful_step_count=20,
             deadline=None,
             derandomize=planted,
@@ -210,8 +212,8 @@ def run_histories(store: Store, machine: type[Histories], *, planted: bool = Fal
 
 
 @pytest.mark.parametrize("machine", [Histories, Unwatched])
-def test_histories(losable: Store, machine: type[Histories]) -> None:
-    run_histories(losable, machine)
+def test_histories(losable: Store, machine: type[Histories], pytestconfig: pytest.Config) -> None:
+    run_histories(losable, machine, EXAMPLES_OF_TIER[pytestconfig.getoption("tier")])
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,6 @@ def test_a_planted_error_is_found(
     scripts.script.cache_clear()
     try:
         with pytest.raises((AssertionError, BaseExceptionGroup)):
-            run_histories(losable, machine, planted=True)
+            run_histories(losable, machine, 3_000, planted=True)
     finally:
         scripts.script.cache_clear()

@@ -30,6 +30,9 @@ from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histo
 from tests.support.memory_journal import MemoryJournal
 from tests.support.memory_snapshots import MemorySnapshot, MemorySnapshots
 from tests.support.view_digest import digest_of
+from tests.tiers import Tier
+
+EXAMPLES_OF_TIER = {Tier.QUICK: 15, Tier.FULL: int(os.environ.get("VIEW_HISTORIES", "40"))}
 
 
 class JournalledHistories(Histories):
@@ -193,7 +196,7 @@ async def die(shard: int, appended: Appended, call: JournalledCall) -> Any:
 
 
 @pytest.mark.timeout(300)
-def test_random_histories_of_a_view(store: Store, monkeypatch) -> None:
+def test_random_histories_of_a_view(store: Store, monkeypatch, pytestconfig: pytest.Config) -> None:
     cut_calls_small(monkeypatch)
     monkeypatch.setattr(view, "WAITS_S", (0,))
     monkeypatch.setattr(view, "MAX_READ_BYTES", 500)
@@ -201,7 +204,7 @@ def test_random_histories_of_a_view(store: Store, monkeypatch) -> None:
     run_state_machine_as_test(
         JournalledHistories,
         settings=hypothesis_settings(
-            max_examples=int(os.environ.get("VIEW_HISTORIES", "25")),
+            max_examples=EXAMPLES_OF_TIER[pytestconfig.getoption("tier")],
             stateful_step_count=25,
             deadline=None,
             database=None,
