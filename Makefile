@@ -8,6 +8,9 @@ WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo --extra clouds
 
+# Tests start the program hundreds of times: compiled files are kept whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars sbom clean
 

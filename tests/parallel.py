@@ -46,11 +46,23 @@ def uses_stack(item: pytest.Item) -> bool:
 
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test of real brokers or of Spark, an empty string for any other test."""
-    if SHARED_STACK_FIXTURE in getattr(item, "fixturenames", ()):
+    if uses_shared_stack(item):
         return SHARED_STACK if item.path.is_relative_to(_INTEGRATION) else SHARED_STACK_TOO
     if item.get_closest_marker("stack"):
         return OWN_STACKS
     return SPARK if item.path.is_relative_to(_PIPELINE) else ""
+
+
+def end_shared_stack(item: pytest.Item, next_item: pytest.Item | None) -> None:
+    """End the shared stack after its last test here: idle, it would slow down all other tests."""
+    if uses_shared_stack(item) and (next_item is None or not uses_shared_stack(next_item)):
+        for definition in item._fixtureinfo.name2fixturedefs[SHARED_STACK_FIXTURE]:  # type: ignore[attr-defined]
+            definition.finish(item._request)  # type: ignore[attr-defined]
+
+
+def uses_shared_stack(item: pytest.Item) -> bool:
+    """Return whether the test uses the stack that several files share."""
+    return SHARED_STACK_FIXTURE in getattr(item, "fixturenames", ())
 
 
 class Spread:
@@ -81,6 +93,12 @@ class Spread:
         partial.write_text(json.dumps({item.nodeid: group for item, group in groups.items() if group}))
         partial.replace(path)
         items.sort(key=lambda item: (ORDER.index(groups[item]), item.path.is_relative_to(_UNIT)))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """End the shared stack as soon as no test here needs it."""
+        if is_worker(item.config):
+            end_shared_stack(item, nextitem)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

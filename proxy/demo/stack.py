@@ -193,7 +193,10 @@ class Stack:
         proxies = [name for name in self.processes if name not in servers + brokers]
         for names in (proxies, brokers, servers):
             for name in names:
-                self.processes[name].terminate()
+                if self.options.kills_servers and names is not proxies:
+                    self.processes[name].kill()
+                else:
+                    self.processes[name].terminate()
             for name in names:
                 self.processes[name].wait_ended()
         if self.s3:

@@ -53,5 +53,7 @@ class StackOptions:
     """Options of every broker's JVM, after those that it has anyway."""
     broker_jmx: bool = False
     """Offer the brokers' metrics over JMX (RMI), each at `Ports.broker_jmx`, to everybody on this machine."""
+    kills_servers: bool = False
+    """True if brokers and stores end by SIGKILL: for a stack whose files nobody reads later."""
     start_timeout_seconds: float = 180.0
     """For each part, from its start until it is ready."""

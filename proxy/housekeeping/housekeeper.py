@@ -95,7 +95,9 @@ class Housekeeper:
         if rollups is not None:
             self._work.append(("rollups", lambda: ROLLUPS_INTERVAL_MS, rollups.sweep))
         if snapshotter is not None:
-            self._work.append(("snapshots", lambda: CHECK_MS, snapshotter.sweep))
+            self._work.append(
+                ("snapshots", lambda: min(CHECK_MS, settings.journal.snapshot_interval_ms), snapshotter.sweep)
+            )
         if named_diskless is not None:
             every = settings.brokers
             self._work.append(("diskless names", lambda: every.stray_records_interval_ms, named_diskless.look))

@@ -13,4 +13,6 @@ time."""
 
 def short_lived(**options: Any) -> StackOptions:
     """Return the options of a stack that lives for minutes."""
-    return StackOptions(**{"broker_jvm": SHORT_LIVED_JVM, "start_timeout_seconds": 120.0} | options)
+    return StackOptions(
+        **{"broker_jvm": SHORT_LIVED_JVM, "kills_servers": True, "start_timeout_seconds": 120.0} | options
+    )
