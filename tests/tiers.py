@@ -202,7 +202,9 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly("unit/pipeline/test_schedule.py", "one signal is quick", r"\[2\]"),
     FullOnly("faults/test_cut_off_from_redis.py", "stack of its own; unit/topics and unit/routing are quick"),
-    FullOnly("conformance/jvm/test_diskless_tools.py", "stack of its own", r"\[under replicated\]"),
+    FullOnly(
+        "conformance/jvm/test_diskless_tools.py", "stack of its own; unit/handlers covers the configs that are shown"
+    ),
     FullOnly(
         "conformance/test_conformance.py",
         "librdkafka runs every scenario in the gate, and each other library some of them",
