@@ -8,9 +8,10 @@ from proxy.config.units import COUNT
 _TOP = """\
 # Configuration
 
-`diskless-proxy run --config FILE` reads one YAML file; environment variables stand over it. This page is generated from
-the settings model (`proxy/config/`). `diskless-proxy config explain NAME` prints the same.
-`diskless-proxy config show --config FILE` prints what a file results in.
+`diskless-proxy run --config FILE` reads one YAML file. Environment variables override it. This page lists all
+settings, and `diskless-proxy config explain NAME` prints the entry of one. `diskless-proxy config show --config FILE`
+prints the values that a file leads to. Most settings have a default that you can keep: the example below is a
+complete file.
 
 ```yaml
 rack: rack-a                      # broker.rack of the brokers in its zone
@@ -34,48 +35,49 @@ Editors and other checkers can use the [JSON schema of the file](settings.schema
 schema` prints. Many editors read it from a comment in the file's first line:
 `# yaml-language-server: $schema=settings.schema.json`. The chart's values schema contains it.
 
-Whole examples, to begin from:
+Copy one of these examples to start with:
 
 | where | file |
 |---|---|
 | AWS: S3, credentials of the instance's or pod's role | [aws.yaml](../deploy/config/aws.yaml) |
-| Google Cloud: Cloud Storage by its S3 interface, HMAC keys | [gcp.yaml](../deploy/config/gcp.yaml) |
-| Azure: a gateway with an S3 interface before Blob Storage | [azure.yaml](../deploy/config/azure.yaml) |
+| Google Cloud: Cloud Storage, default credentials | [gcp.yaml](../deploy/config/gcp.yaml) |
+| Azure: Blob Storage, managed or workload identity | [azure.yaml](../deploy/config/azure.yaml) |
 | a store of your own: MinIO, Ceph, SeaweedFS, versitygw | [minio.yaml](../deploy/config/minio.yaml) |
 | Amazon MSK with IAM | [msk.yaml](../deploy/config/msk.yaml) |
 | one TLS port for all brokers, selected by [names](sni.md) | [sni.yaml](../deploy/config/sni.yaml) |
 | brokers that Strimzi runs in Kubernetes | [strimzi.yaml](../deploy/config/strimzi.yaml) |
 
 An environment variable is `DISKLESS_PROXY_` and the setting's path in capitals, joined by two underscores:
-`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT=9092`, `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS=100`. A section may
-also be one variable with JSON in it. A name that nobody knows is an error in the file, and in a variable of a
-section; a variable that names no section and no setting is not seen.
+`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT=9092`, `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS=100`. One variable
+can also hold a whole section as JSON. An unknown name is an error in the file and in the variable of a section. A
+variable that names no section and no setting is ignored.
 
-Redis or Valkey must run with `maxmemory-policy noeviction` and `appendonly yes`, best with `appendfsync always`: it
-orders the records, and is the only one that knows their order.
+Redis or Valkey must run with `maxmemory-policy noeviction` and `appendonly yes`, and should run with `appendfsync
+always`, because only the store knows the order of the records. With a [journal](journal.md) it needs only
+`noeviction`.
 
 ## Changes without a restart
 
-`kill -HUP` (`systemctl reload`) makes the proxy read its file again; environment variables stay those of its start.
-With workers it is sent to the parent, which passes the settings on.
+`kill -HUP` (`systemctl reload`) makes the proxy read its file again. Environment variables keep the values of its
+start. With workers, send the signal to the parent, which passes the settings on.
 
-- A file that can't be used changes nothing: `settings_not_reloaded` in the log says why.
-- Else all settings marked *reload* below change together, and `settings_reloaded` names those that did. No connection
-  is closed, and nothing that is under way is cut off.
-- Those marked *restart* keep their values. `settings_need_restart` names them at each reload until the proxy is
-  restarted.
+- A file with a mistake changes nothing. `settings_not_reloaded` in the log has the reason.
+- Otherwise all settings that are marked *reload* below change together. `settings_reloaded` in the log names those that
+  changed. No connection is closed, and no request is interrupted.
+- Settings that are marked *restart* keep their values. `settings_need_restart` names them at each reload until the
+  proxy is restarted.
 
-A limit of one connection holds for connections that come from then on (`limits.max_frame_bytes`,
-`limits.write_buffer_bytes`, `limits.max_in_flight_requests`, `limits.max_response_bytes_per_connection`,
-`authorization_cache_ms`). A wait that has begun ends as it would have. A smaller cache lets go of what was used longest
-ago at once, but keeps room for one block; a smaller budget of memory takes in nothing new until it is kept to. Topics
-that are counted by name stay so.
+New limits of a connection apply to new connections (`limits.max_frame_bytes`, `limits.write_buffer_bytes`,
+`limits.max_in_flight_requests`, `limits.max_response_bytes_per_connection`, `authorization_cache_ms`). A wait that
+has begun keeps its end. A smaller cache evicts the least recently used blocks at once, except one. With a smaller
+memory budget, a proxy reads no new requests until it is below the budget. Topics with byte counters of their own keep
+them.
 
-`log_level` changes when the file says another level than before. A level that was set by way of the admin port stays
-until then: `settings_reloaded` says so (`log_level_stays`).
+A reload sets the log level only if `log_level` in the file has changed. A level that was set through the admin port
+stays otherwise, and `settings_reloaded` reports it (`log_level_stays`).
 
-Settings that all proxies of a fleet should agree on (`garbage.*`, `racks.*`, `default_diskless_topics`) are changed on
-each of them: each reads its own file. See [0048](decisions/0048-reload-in-place.md).
+Change settings on which all proxies of a fleet should agree (`garbage.*`, `racks.*`, `default_diskless_topics`) in
+the file of each proxy. [0048](decisions/0048-reload-in-place.md) has the reasons.
 
 """
 
@@ -86,7 +88,7 @@ def page() -> str:
     names = [name for name in of_sections if any(one.section == name for one in all_settings())]
     contents = ["[the top of the file](#the-top-of-the-file)", *(f"[`{name}`](#{_anchor(name)})" for name in names)]
     parts = [_TOP, "## Sections\n\n", " · ".join(contents), "\n\n"]
-    parts += ["## The top of the file\n\nWhat stands in no section.\n\n", *_settings("")]
+    parts += ["## The top of the file\n\nThese settings belong to no section.\n\n", *_settings("")]
     for name in names:
         parts += [f"## `{name}`\n\n{_section_text(name, of_sections[name])}\n\n", *_settings(name)]
     return "".join(parts).rstrip("\n") + "\n"
@@ -94,7 +96,7 @@ def page() -> str:
 
 def _section_text(name: str, text: str) -> str:
     missing = [one for one in all_settings() if one.is_section and one.name == name]
-    return f"{text} {missing[0].text} It may be missing." if missing else text
+    return f"{text} {missing[0].text} The section is optional." if missing else text
 
 
 def _settings(section: str) -> list[str]:

@@ -7,41 +7,40 @@ from proxy.admin.catalogue import LABELS, families
 _BEGINNING = """\
 # Metrics
 
-`/metrics` of the admin port (`admin.port`; loopback by default) is a page in Prometheus' text format.
-This page is generated from the code.
+The admin port (`admin.port`, on loopback by default) serves the metrics in Prometheus' text format at `/metrics`:
 
 ```sh
 curl -s http://127.0.0.1:19080/metrics | grep diskless_proxy_ready
 ```
 
-- Names begin with `diskless_proxy_`, which is left out below, and are never renamed. Counters begin with 0 when a
-  process does and never fall, also where `prices` are lowered: money is counted at the price of its day.
-- In addition there are Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
+- Names begin with `diskless_proxy_`, which the tables below leave out. They are never renamed.
+- Counters begin with 0 when a process starts, and never fall. Money is counted at the prices of the time, so lower
+  `prices` do not make it fall.
+- The page also has Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
   `python_*`.
-- With [workers](operations/restarts.md#workers) the page is their sum; `process_*` and `python_*` have the label
-  `worker` then.
-- Labels are bounded, whatever clients do: [labels](#labels).
-- `deploy/prometheus/` has a scrape configuration, recording rules and [alerts](alerts.md), `deploy/grafana/` a
+- With [workers](operations/restarts.md#workers) the page has the sum over all workers. `process_*` and `python_*`
+  then have the label `worker`.
+- The number of [labels](#labels) is bounded, whatever clients do.
+- `deploy/prometheus/` has a scrape configuration, recording rules and [alerts](alerts.md). `deploy/grafana/` has a
   [dashboard](#the-dashboard) that shows what crosses racks and what it costs.
 
 ## The dashboard
 
-`deploy/grafana/diskless-proxy.json`, its first two rows, over five minutes of three proxies with one client whose rack
-is wrong: the [*billing* of the admin page](admin-page.md#a-client-whose-rack-is-wrong), which runs in rack-a and says
-rack-b.
+The picture shows the first two rows of `deploy/grafana/diskless-proxy.json`, with five minutes of three proxies. One
+client has the wrong rack: [*billing* of the admin page](admin-page.md#a-client-whose-rack-is-wrong) runs in rack-a
+and names rack-b.
 
 ![The rows Overview and Racks and money: three proxies ready, crossing cost 0.04 dollars an hour; one area in \
 the graph of bytes that cross racks, classic, rack-b with rack-a, at 560 kB/s; tables with the same bytes by \
 racks and by the topic ledger, each with its cost](images/dashboard.png)
 
-- *Bytes that cross racks* has one flow, of clients of rack-b with brokers in rack-a, at some 560 kB/s. *Where bytes
-  cross, by racks* and *by topic* say that it is producing and fetching of the classic topic `ledger`, and what it cost
-  in the time shown; *Crossing cost*, that an hour of it costs $0.04. No metric names clients:
-  `diskless-proxy connections` and the admin page of rack-b's proxy do.
-- The picture is not of a Grafana server, which comes by none of the package registries that set-up uses. It is the
-  dashboard's panels with the answers of a real Prometheus to their queries, drawn with Grafana's own components
-  (`@grafana/ui` 13.2): `python -m tests.deploy.dashboard_picture`. What only the server has, such as its menus, is
-  missing.
+- *Bytes that cross racks* has one flow, of clients of rack-b with brokers in rack-a, at 560 kB/s. *Where bytes cross,
+  by racks* and *by topic* show that the classic topic `ledger` is produced and fetched across racks, and what that
+  cost in the time shown. *Crossing cost* shows that an hour of it costs $0.04. No metric names clients: use
+  `diskless-proxy connections`, or the admin page of the proxy in rack-b.
+- The picture is not from a Grafana server, because no package registry has one. It shows the dashboard's panels with
+  the answers of a real Prometheus, drawn with Grafana's own components (`@grafana/ui` 13.2): `python -m
+  tests.deploy.dashboard_picture`. Only the server's own parts, such as its menus, are missing.
 
 ## All of them
 
@@ -59,55 +58,55 @@ _LABELS = """\
 
 _END = """\
 
-## What needs a word more
+## Notes
 
-- `record_bytes_total` and similar ones count record batches as they are on the wire, compressed where they are, without
-  what requests and responses have around them: [0031](decisions/0031-record-bytes-by-topic.md). They are more than
-  was produced: a batch that a broker cuts off at a byte limit counts as far as it came, and again when the client
-  asks for it again (10.01 MB of a topic came as 11.71 MB to librdkafka with its defaults). Replication between
-  brokers is not seen by a proxy.
+- `record_bytes_total` and similar metrics count record batches as they are on the wire, so compressed batches by
+  their compressed size. The headers of requests and responses are not counted
+  ([0031](decisions/0031-record-bytes-by-topic.md)). The sum of fetched bytes is larger than the produced bytes: if a
+  broker cuts a batch off at a byte limit, the part counts, and the whole batch counts when the client fetches it
+  again. For example, 10.01 MB of a topic were 11.71 MB for librdkafka with its defaults. A proxy does not see the
+  replication between brokers.
 - `cross_rack_bytes_total` counts a byte once for each border between racks on its way: [what crosses
   racks](racks.md#what-crosses-racks-and-what-it-costs).
-- `saved_usd_total` compares with the same bytes of a classic topic whose clients read from leaders, in the racks of
-  the brokers and with their `default.replication.factor` (3 where it is not known). Of N racks and R replicas,
-  `(N-1)/N` of the bytes cross from the producer to the leader, the same share to the consumer, and all of them
-  `R-1` times between brokers, less often where R is more than N: [cost](cost.md#the-formulas). Bytes that crossed
-  racks all the same save nothing on their way; batches that were refused, or came once more, save nothing at all.
-  What PUTs and GETs cost is `storage_cost_usd_total`: take it off for what is left.
-- `api_seconds` is from a request's frame until its answer was handed to the connection, so a Fetch includes the
-  wait that its client asks for (`fetch.max.wait.ms`), and a request behind another one on its connection the wait
-  for that. Requests without an answer (acks 0) are not in it. `produce_seconds` and `fetch_seconds` are those with
-  diskless topics alone.
-- The bounds of `produce_seconds`, `fetch_seconds` and `api_seconds` of Produce and Fetch follow the commit interval. A
-  lone producer waits for `diskless.append.commit.interval.ms`, its upload and its commit, so bounds lie close there: 2%
-  of the interval apart. Histograms of different intervals can't be added up, so each interval has its own, under the
-  label `commit_interval_ms`. Keep it next to `le`: `histogram_quantile(0.99, sum by (le, commit_interval_ms)
-  (rate(diskless_proxy_produce_seconds_bucket[5m])))`. After a reload that changes the interval, a new series begins;
-  a process keeps the four last intervals. [0070](decisions/0070-latency-bounds-follow-the-interval.md)
-- `event_loop_lag_seconds` is sampled four times a second: what anything waits on top while something else keeps the
-  process busy. Below two milliseconds it means nothing.
-- `buffer_bytes` is what is held, `buffer_bytes_limit` the most: `held_requests`
-  (`limits.max_request_bytes_in_memory`), `unread_answers` (part of the same: `limits.max_unread_answer_bytes`),
-  `replica_answers` (`fetch.replica_answer_bytes_max`), `wal` (`diskless.append.buffer.max.bytes`, which is uploaded
-  when it is full), `cache` and `cold_cache` (`fetch.cache_bytes`, `fetch.cold_cache_bytes`, which are full as a
-  rule). The five older names of the same stay.
-- `fetch_storage_gets` counts the GETs that a Fetch caused itself; what the cache has, and what another Fetch is
-  reading already, are none. The hit rate of the caches is `rate(cache_hits_total) / (rate(cache_hits_total) +
+- `saved_usd_total` compares with a classic topic that has the same bytes. Its clients use leaders, in the racks of
+  the brokers, and it has the brokers' `default.replication.factor` (3 if that is not known). With N racks and R
+  replicas, `(N-1)/N` of the bytes cross from the producer to the leader, and the same share crosses to the consumer.
+  All bytes cross `R-1` times between brokers, or less often if R is greater than N: [cost](cost.md#the-formulas).
+  Bytes that cross racks nevertheless save nothing on their way. Rejected and repeated batches save nothing. The cost
+  of PUTs and GETs, `storage_cost_usd_total`, is not subtracted.
+- `api_seconds` measures from a complete request until its answer is handed to the connection. So a Fetch includes the
+  wait that its client requests (`fetch.max.wait.ms`), and a request includes the wait for earlier requests on its
+  connection. Requests without an answer (acks 0) are not included. `produce_seconds` and `fetch_seconds` have only
+  requests with diskless topics.
+- The bounds of `produce_seconds`, `fetch_seconds` and `api_seconds` of Produce and Fetch depend on the commit
+  interval. A lone producer waits for `diskless.append.commit.interval.ms`, its upload and its commit, so there the
+  bounds are 2 % of the interval apart. Histograms of different intervals cannot be added, so each interval has its
+  own, with the label `commit_interval_ms`. Keep it next to `le`: `histogram_quantile(0.99, sum by (le,
+  commit_interval_ms) (rate(diskless_proxy_produce_seconds_bucket[5m])))`. After a reload that changes the interval, a
+  new series begins. A process keeps the last four intervals
+  ([0070](decisions/0070-latency-bounds-follow-the-interval.md)).
+- `event_loop_lag_seconds` is sampled four times a second. It is the additional wait of everything while other work
+  keeps the process busy. Values below two milliseconds mean nothing.
+- `buffer_bytes` is the present size of a buffer, and `buffer_bytes_limit` its maximum. The buffers are
+  `held_requests` (`limits.max_request_bytes_in_memory`), `unread_answers` (a part of it:
+  `limits.max_unread_answer_bytes`), `replica_answers` (`fetch.replica_answer_bytes_max`), `wal`
+  (`diskless.append.buffer.max.bytes`, uploaded when it is full), and `cache` and `cold_cache` (`fetch.cache_bytes`,
+  `fetch.cold_cache_bytes`, which are usually full). The five older names of the same values stay.
+- `fetch_storage_gets` counts the GETs that a Fetch caused itself. Blocks in a cache, and blocks that another Fetch is
+  reading, cause none. The hit rate of the caches is `rate(cache_hits_total) / (rate(cache_hits_total) +
   rate(cache_misses_total))`.
-- `tasks` are about two for each background job and one for each request that waits.
-- Gauges that one proxy of the fleet reports and that are 0, or missing, at the others: `stray_records`, by the proxy
-  that [keeps house](operations/past-the-proxies.md#stray-records), and `under_replicated_*`, by the one that [completes
-  topics](operations/missing-brokers.md#topics-short-of-replicas). Take their maximum. So it is with what all proxies
-  see of the same: `index_*`, `fenced_shards`, `fleet_proxies`, `diskless_topics`, `brokers`.
-- `certificate_expiry_seconds` is of the proxy's own certificates, and those that they rest on, as the files are
-  now.
+- `tasks` has about two tasks for each background job, and one for each request that waits.
+- One proxy of the fleet reports these gauges, and they are 0 or missing at the others: `stray_records`, by the proxy
+  that [keeps house](operations/past-the-proxies.md#stray-records), and `under_replicated_*`, by the proxy that
+  [completes topics](operations/missing-brokers.md#topics-short-of-replicas). Use their maximum. Use the maximum also
+  of what all proxies see: `index_*`, `fenced_shards`, `fleet_proxies`, `diskless_topics`, `brokers`.
+- `certificate_expiry_seconds` has the proxy's own certificates and their issuers, as the files are now.
 
 ## What KIP-1163 lists
 
-The KIP says what is to be measured, for a broker with a WAL and a coordinator; here is where it is found. `rate` is
-PromQL's, over five minutes; averages and percentiles are those of a histogram: `rate(x_sum[5m]) /
-rate(x_count[5m])`, `histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))`, for `fetch_seconds` with its label as
-above.
+The KIP lists what to measure, for a broker with a WAL and a coordinator. The table names the metrics here. `rate` is
+PromQL's, over five minutes. Averages and percentiles come from a histogram: `rate(x_sum[5m]) / rate(x_count[5m])`,
+`histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))`. For `fetch_seconds`, keep its label as above.
 
 | KIP-1163 | here |
 |---|---|
@@ -126,10 +125,11 @@ above.
 | GETs per Fetch | `fetch_storage_gets` |
 | cache hits and misses | `cache_hits_total`, `cache_misses_total`, and `cold_` of both |
 
-Without a counterpart, as there is no such part: what brokers report over JMX of replicas of diskless topics and of an
-in-process coordinator (KIP-1164) – the coordinator is Redis, which reports on itself; `commit_seconds`,
-`coordination_bytes_total`, `index_*` and `fenced_shards` are a proxy's view of it – and of local log segments of
-diskless topics. Object merging is a [job of the pipeline](pipeline/merge.md), whose figures are in its report.
+Some metrics of the KIP have no counterpart, because there is no such part here: metrics that brokers report over JMX
+about replicas of diskless topics, about a coordinator in the same process (KIP-1164), and about local log segments of
+diskless topics. The coordinator is Redis, which has metrics of its own. A proxy's view of it is `commit_seconds`,
+`coordination_bytes_total`, `index_*` and `fenced_shards`. Objects are merged by a [job of the
+pipeline](pipeline/merge.md), whose report has the figures.
 """
 
 
