@@ -343,19 +343,25 @@ def test_no_version_of_fetch_gives_records_without_the_right(secure: Stack, acls
         asker = Asker(wire, name, topic_id(wire, name), "group")
         wait_for(lambda: asker.produce(9, name=name) == 0, "there is a record")
         wanted = topic_id(wire, name).bytes
-    acls.allow(alice, AclOperation.DESCRIBE, name)
-    for node in secure.kafka.racks:
-        with proxied_wire(secure, alice, node) as wire:
-            for version in range(4, 19):
-                named = {"topic": name} if version < FIRST_ID_VERSION else {"topic_id": wanted}
-                partition = {"partition": 0, "current_leader_epoch": -1, "partition_max_bytes": 1 << 20}
-                topics = [{**named, "partitions": [partition]}]
-                entity = request_type(FETCH, version)
-                values = {"replica_id": -1, "max_bytes": 1 << 20, "session_epoch": -1, "topics": topics}
-                body = wire.ask_bytes(FETCH, version, encode(entity, filled(entity, values)))
-                answer = decode(response_type(FETCH, version), bytes(body))
-                (one,) = (one for topic in answer["responses"] for one in topic["partitions"])
-                assert (one["error_code"], one["records"] or b"") == (TOPIC_AUTHORIZATION_FAILED, b""), (node, version)
+    fetches = 0
+    for right in (None, AclOperation.DESCRIBE, AclOperation.WRITE):
+        if right is not None:
+            acls.allow(alice, right, name)
+        for node in secure.kafka.racks:
+            with proxied_wire(secure, alice, node) as wire:
+                for version in range(4, 19):
+                    named = {"topic": name} if version < FIRST_ID_VERSION else {"topic_id": wanted}
+                    partition = {"partition": 0, "current_leader_epoch": -1, "partition_max_bytes": 1 << 20}
+                    topics = [{**named, "partitions": [partition]}]
+                    entity = request_type(FETCH, version)
+                    values = {"replica_id": -1, "max_bytes": 1 << 20, "session_epoch": -1, "topics": topics}
+                    body = wire.ask_bytes(FETCH, version, encode(entity, filled(entity, values)))
+                    answer = decode(response_type(FETCH, version), bytes(body))
+                    (one,) = (one for topic in answer["responses"] for one in topic["partitions"])
+                    refused = (one["error_code"], one["records"] or b"")
+                    assert refused == (TOPIC_AUTHORIZATION_FAILED, b""), (right, node, version)
+                    fetches += 1
+    assert fetches >= 72, "both kinds together: at least the 144 Fetches of the review"
 
 
 def test_the_answers_are_the_brokers(secure: Stack, acls: Acls, alice: str) -> None:
