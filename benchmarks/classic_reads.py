@@ -19,6 +19,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -57,7 +58,7 @@ def main() -> None:
     began = time.perf_counter()
     figures: Figures = defaultdict(list)
     measure(figures, arguments.rounds, arguments.megabytes, arguments.seconds)
-    result = {
+    result: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version()},
         "arguments": vars(arguments),
@@ -125,13 +126,13 @@ def through_proxy(stack: Stack, figures: Figures, way: str, megabytes: int, seco
         run = read_raw(stack, version, megabytes)
         add_read(figures, f"{label}_{way}", run, cpu_seconds([pid]) - cpu)
     records = megabytes // 4 * 1_000_000 // VALUE_BYTES
-    sizes = {"topic": READ, "partitions": PARTITIONS, "records": records, "value_bytes": VALUE_BYTES}
+    sizes: dict[str, Any] = {"topic": READ, "partitions": PARTITIONS, "records": records, "value_bytes": VALUE_BYTES}
     cpu = cpu_seconds([pid])
     run = client("consume", bootstrap=stack.bootstrap(RACK), **sizes)
     add_read(figures, f"librdkafka_{way}", run, cpu_seconds([pid]) - cpu)
     add_latency(stack, figures, way, listener(stack), seconds)
     for label, topics in (("one", [ONE_END]), ("two", [ONE_END, OTHER_END])):
-        at = {"address": listener(stack), "topics": topics, "connections": IDLE_CONNECTIONS}
+        at: dict[str, Any] = {"address": listener(stack), "topics": topics, "connections": IDLE_CONNECTIONS}
         client("wait_for_nothing", **at, seconds=0.5)
         cpu = cpu_seconds([pid])
         client("wait_for_nothing", **at, seconds=seconds)
@@ -143,11 +144,11 @@ def through_proxy(stack: Stack, figures: Figures, way: str, megabytes: int, seco
 def directly(stack: Stack, figures: Figures, megabytes: int, seconds: float) -> None:
     """Measure the same without the proxies."""
     leader = stack.kafka.address(LEADER)
-    at = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes}
+    at: dict[str, Any] = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes}
     for label, version in VERSIONS.items():
         add_read(figures, f"{label}_direct", client("read_raw", address=leader, version=version, **at), 0.0)
     records = megabytes // 4 * 1_000_000 // VALUE_BYTES
-    sizes = {"topic": READ, "partitions": PARTITIONS, "records": records, "value_bytes": VALUE_BYTES}
+    sizes: dict[str, Any] = {"topic": READ, "partitions": PARTITIONS, "records": records, "value_bytes": VALUE_BYTES}
     add_read(figures, "librdkafka_direct", client("consume", bootstrap=stack.direct_bootstrap, **sizes), 0.0)
     add_latency(stack, figures, "direct", leader, seconds)
     add_latency(stack, figures, "follower", stack.kafka.address(NEAR), seconds)
@@ -155,7 +156,7 @@ def directly(stack: Stack, figures: Figures, megabytes: int, seconds: float) -> 
 
 def read_raw(stack: Stack, version: int, megabytes: int) -> dict[str, float]:
     """Run a reader in rack-a."""
-    at = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes, "version": version}
+    at: dict[str, Any] = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes, "version": version}
     return client("read_raw", address=listener(stack), **at)
 
 
@@ -185,7 +186,7 @@ def add_read(figures: Figures, name: str, run: dict[str, float], proxy_cpu_secon
 
 def add_latency(stack: Stack, figures: Figures, way: str, address: str, seconds: float) -> None:
     """Add the time from a produce to the leader until the record reaches a reader that waits for it."""
-    addresses = {"produce_address": stack.kafka.address(LEADER), "fetch_address": address}
+    addresses: dict[str, Any] = {"produce_address": stack.kafka.address(LEADER), "fetch_address": address}
     for label, per_second in (("e2e", PER_SECOND), ("rare", RARE)):
         run = client("end_to_end", **addresses, topic=LATENCY, partition=0, per_second=per_second, seconds=seconds)
         for percentile in ("p50_ms", "p99_ms"):

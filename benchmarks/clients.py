@@ -187,7 +187,7 @@ def wait_for_nothing(address: str, topics: list[str], connections: int, seconds:
     return {"answers": answers, "seconds": seconds}
 
 
-def _at_rate(per_second: float, seconds: float, work: Callable[[], None]) -> list[float]:
+def _at_rate(per_second: float, seconds: float, work: Callable[[], object]) -> list[float]:
     """Return the milliseconds that each call took; a late call does not make the next ones early."""
     taken = []
     end = time.perf_counter() + seconds

@@ -15,6 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.measure import cpu_seconds, memory_mib
 from benchmarks.raw_client import RawClient
@@ -41,7 +42,7 @@ def main() -> None:
         with Stack(StackOptions(racks=(RACK,))) as stack:
             rounds.append(measure(stack, arguments.connections, arguments.idle_seconds))
             print(json.dumps(rounds[-1]), flush=True)
-    result = {
+    result: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"python": platform.python_version()},
         "arguments": vars(arguments),

@@ -227,7 +227,7 @@ def replica_of(port: int) -> Iterator[None]:
 
 async def waits(bench: Bench, settings: config.Redis) -> None:
     """Measure a commit that waits for a replica, or for the disk (`redis.wait_replicas`, `redis.wait_aof`)."""
-    await bench.client.execute_command("WAIT", 1, 60_000)
+    await bench.client.wait(1, 60_000)
     for fsync, changes in (
         ("everysec", {"wait_replicas": 1}),
         ("always", {"wait_replicas": 1}),
@@ -305,7 +305,7 @@ def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[
     """Return the required figures of the index, and whether they are met; times are the fastest."""
     fastest = {one.what: one.server_us_fastest for one in measured}
     few, many = ROWS
-    figures = {
+    figures: dict[str, tuple[float, float]] = {
         "commit_200_runs_us": (fastest["commit, 200 runs"], MOST_COMMIT_US),
         "commit_200_idempotent_runs_us": (fastest["commit, 200 runs, idempotent"], MOST_COMMIT_US),
         "packed_row_bytes": (memory["packed_row"], MOST_PACKED_ROW_BYTES),

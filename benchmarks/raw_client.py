@@ -91,11 +91,11 @@ class RawClient:
         request = FetchRequest(version, -1, 500, 1, max_bytes, 0, 0, -1, topics, [], "")
         answer = self._ask(_FETCH, version, build_fetch_request(request))
         found = {}
-        for topic in parse_fetch_response(answer, version).topics:
-            assert isinstance(topic.topic, str)
-            for fetched in topic.partitions:
+        for answered in parse_fetch_response(answer, version).topics:
+            assert isinstance(answered.topic, str)
+            for fetched in answered.partitions:
                 assert fetched.error_code == 0, f"fetch answered error {fetched.error_code}"
-                key = topic.topic, fetched.index
+                key = answered.topic, fetched.index
                 found[key] = _read(fetched.records, offsets[key])
         return found
 

@@ -80,7 +80,7 @@ def classic(stack: Stack, figures: Figures, arguments: argparse.Namespace) -> No
         for way in _in_turn(ways, number):
             topic = f"classic-{way}-{number}"
             create(stack, topic, replicas=1)
-            sizes = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
+            sizes: dict[str, Any] = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
             cpu = cpu_seconds(proxies)
             run = client("produce", bootstrap=ways[way], megabytes=arguments.megabytes, **sizes, **CLASSIC_PRODUCER)
             record(figures, f"classic_produce_{way}", run, cpu_seconds(proxies) - cpu)
@@ -101,7 +101,7 @@ def classic(stack: Stack, figures: Figures, arguments: argparse.Namespace) -> No
             add_latency(
                 figures, f"classic_produce_{way}", client("produce_latency", address=addresses[way], acks=1, **at)
             )
-            both = {"produce_address": addresses[way], "fetch_address": addresses[way]}
+            both: dict[str, Any] = {"produce_address": addresses[way], "fetch_address": addresses[way]}
             add_latency(figures, f"classic_e2e_{way}", client("end_to_end", **both, **at))
 
 
@@ -112,7 +112,7 @@ def diskless(stack: Stack, figures: Figures, arguments: argparse.Namespace, stor
     for number in range(arguments.rounds):
         topic = f"diskless-{number}"
         create(stack, topic, diskless=True)
-        sizes = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
+        sizes: dict[str, Any] = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
         cpu = cpu_seconds(proxies)
         run = client(
             "produce", bootstrap=stack.bootstrap(RACK), megabytes=arguments.megabytes, **sizes, **DISKLESS_PRODUCERS
@@ -131,7 +131,7 @@ def diskless(stack: Stack, figures: Figures, arguments: argparse.Namespace, stor
         say(f"diskless latency on {storage}")
         at = {"topic": topic, "partition": 0, "per_second": 200, "seconds": arguments.seconds}
         add_latency(figures, f"{name}_produce", client("produce_latency", address=addresses[RACK], acks=-1, **at))
-        both = {"produce_address": addresses[RACK], "fetch_address": addresses["rack-b"]}
+        both: dict[str, Any] = {"produce_address": addresses[RACK], "fetch_address": addresses["rack-b"]}
         add_latency(figures, f"{name}_e2e", client("end_to_end", **both, **at))
 
 

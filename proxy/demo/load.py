@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from proxy.demo.errors import StackCancelled, StackError
 from proxy.demo.ledger import Ledger

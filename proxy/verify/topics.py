@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from proxy.verify.options import Choice, VerifyError, VerifyOptions
 from proxy.verify.shared import SILENT

@@ -46,7 +46,7 @@ class Acls:
             topic,
             ResourcePatternType.LITERAL,
             f"User:{user}",
-            None,
+            None,  # type: ignore[arg-type]
             AclOperation.ANY,
             AclPermissionType.DENY,
         )
@@ -56,10 +56,10 @@ class Acls:
         """Remove all rights of the user."""
         every = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            None,  # type: ignore[arg-type]
             ResourcePatternType.ANY,
             f"User:{user}",
-            None,
+            None,  # type: ignore[arg-type]
             AclOperation.ANY,
             AclPermissionType.ANY,
         )

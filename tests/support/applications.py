@@ -199,7 +199,8 @@ class Applications:
             producing = (*shared, "--throughput", str(RATE), "--acks", "-1", "--command-config", str(configs))
             command = self._stack.java_command(f"{TOOLS}.VerifiableProducer", *producing)
             self._add(self.producers, f"java-producer-{topic}", command, java_acknowledged)
-            reading = (*shared, "--group-id", f"{topic}-readers", "--reset-policy", "earliest", "--verbose")
+            readers = f"{topic}-readers"
+            reading: tuple[str, ...] = (*shared, "--group-id", readers, "--reset-policy", "earliest", "--verbose")
             reading += ("--command-config", str(tls)) if tls else ()
             command = self._stack.java_command(f"{TOOLS}.VerifiableConsumer", *reading)
             self._add(self.consumers, f"java-consumer-{topic}", command, java_read)

@@ -39,7 +39,7 @@ class Bad(NamedTuple):
         return self.name.startswith(f"{MANY:,}")
 
 
-def produce(topic: str, *records: bytes, version: int = 9, partition: int = 0, acks: int = -1) -> bytes:
+def produce(topic: str, *records: bytes | bytearray, version: int = 9, partition: int = 0, acks: int = -1) -> bytes:
     """Build a Produce request of one topic with these records, all for one partition."""
     partitions = [PartitionProduce(partition, memoryview(one)) for one in records]
     asked = ProduceRequest(version, None, acks, 30_000, [TopicProduce(topic, partitions)])

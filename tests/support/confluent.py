@@ -29,7 +29,10 @@ def produce_to(
 
     def acknowledge(error: KafkaError | None, message: Message) -> None:
         assert error is None, error
-        acknowledged[message.partition()].append(message.offset())
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        acknowledged[partition].append(offset)
 
     for turn in zip_longest(*sent.values()):
         for partition, sample in zip(sent, turn, strict=True):
@@ -93,7 +96,7 @@ def read_partitions(bootstrap: str, topic: str, partitions: int, **configs: Any)
         return [[as_stored(message) for message in messages if message.partition() == one.partition] for one in asked]
 
 
-def as_stored(message: Message) -> Stored:
+def as_stored(message: Any) -> Stored:
     """Return a message in comparable form."""
     _, timestamp_ms = message.timestamp()
     headers = tuple(message.headers() or ())

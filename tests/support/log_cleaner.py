@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -120,7 +121,7 @@ class BatchLog:
                 if offset >= response["high_watermark"] or not data:
                     return found
 
-    def _fetch(self, raw: Raw, offset: int) -> dict[str, int | bytes]:
+    def _fetch(self, raw: Raw, offset: int) -> dict[str, Any]:
         partition = {
             "partition": self.partition,
             "current_leader_epoch": -1,

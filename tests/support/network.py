@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import toxiproxy
 
 from proxy.demo.stack import Stack
 from tests.support.toxiproxy import closed_link, toxiproxy_server
 
-Link = toxiproxy.Proxy
+Link: TypeAlias = toxiproxy.Proxy
 
 
 class Network:

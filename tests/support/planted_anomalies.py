@@ -161,9 +161,8 @@ def precommitted_read(history: History) -> None:
         if isinstance(one, Send) and one.client == producer and one.first <= number < one.first + one.count
     )
     end, ended = (one for one in history.operations if isinstance(one, End | Ended) and one.transaction == transaction)
-    (reading, *_) = [
-        poll for poll in history.polls(ASSIGN_COMMITTED) if any(row[1:] == (producer, number) for row in poll.records)
-    ] or [None]
+    polls = history.polls(ASSIGN_COMMITTED)
+    reading = next((poll for poll in polls if any(row[1:] == (producer, number) for row in poll.records)), None)
     if reading is None:
         raise NothingToPlantInError
     rest = [one for one in history.operations if one is not end and one is not ended]

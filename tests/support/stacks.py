@@ -13,6 +13,5 @@ time."""
 
 def short_lived(**options: Any) -> StackOptions:
     """Return the options of a stack that lives for minutes."""
-    return StackOptions(
-        **{"broker_jvm": SHORT_LIVED_JVM, "kills_servers": True, "start_timeout_seconds": 120.0} | options
-    )
+    defaults: dict[str, Any] = {"broker_jvm": SHORT_LIVED_JVM, "kills_servers": True, "start_timeout_seconds": 120.0}
+    return StackOptions(**defaults | options)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import cast
 
 from redis.asyncio import Redis
 
@@ -85,7 +86,7 @@ class Books:
         for shard in range(self._shards):
             found += [
                 f"a log is of topic ID {key[:16].hex()}, which no topic has"
-                for key in await self._client.hkeys(f"{shard_prefix(shard)}logs")
+                for key in cast("list[bytes]", await self._client.hkeys(f"{shard_prefix(shard)}logs"))
                 if key[:16] not in ids
             ]
         return "; ".join(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -24,7 +25,7 @@ async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -
     digest: dict[str, object] = {}
     for shard in range(shards):
         prefix = shard_prefix(shard)
-        state = await client.hget(f"{prefix}meta", "state")
+        state: Any = await client.hget(f"{prefix}meta", "state")
         if state is not None:
             (index_bytes,) = struct.unpack_from(">Q", state, INDEX_BYTES_AT)
             assert index_bytes >= 0
@@ -41,9 +42,14 @@ async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -
 
 async def _answers(client: Redis, prefix: str) -> dict[bytes, bytes]:
     """Return the answers to commits, by segment; those of an earlier pass are gone."""
-    own = f"{prefix}answers:".encode() + (await client.hget(f"{prefix}meta", "pass") or b"")
+    this_pass: Any = await client.hget(f"{prefix}meta", "pass")
+    own = f"{prefix}answers:".encode() + (this_pass or b"")
+    answers: dict[bytes, Any] = {}
     names = [key async for key in client.scan_iter(match=f"{prefix}answers:*")]
-    return {key[-16:]: await client.get(key) for key in names if key[:-16] == own}
+    for key in names:
+        if key[:-16] == own:
+            answers[key[-16:]] = await client.get(key)
+    return answers
 
 
 async def _rows(coordinator: RedisCoordinator, log: bytes) -> Sequence[object]:

@@ -80,7 +80,7 @@ def confluent_kafka(whole: Whole) -> Partitions:
         settings["client_rack"] = whole.client_rack
     with consumer(whole.bootstrap, **settings) as client:
         client.assign([TopicPartition(whole.topic, partition, 0) for partition in whole.counts])
-        messages = take(client, whole.count)
+        messages: list[Any] = take(client, whole.count)
     return by_partition((one.partition(), Read(one.offset(), one.key(), one.value())) for one in messages)
 
 
@@ -246,8 +246,8 @@ def _read_by_hand(raw: Raw, whole: Whole, version: int, indexes: Sequence[int]) 
             for index in left
         ]
         limits = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": int(whole.read_committed)}
-        asked = {"replica_id": -1, "session_epoch": -1, **limits, "topics": [{"topic": whole.topic}]}
-        asked["topics"][0]["partitions"] = partitions
+        topics = [{"topic": whole.topic, "partitions": partitions}]
+        asked = {"replica_id": -1, "session_epoch": -1, **limits, "topics": topics}
         answer = ask(raw, FETCH, version, whole.client_id, **asked)
         assert answer.get("error_code", 0) == 0
         for one in answer["responses"][0]["partitions"] if answer["responses"] else ():
