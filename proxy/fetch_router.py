@@ -24,8 +24,9 @@ from proxy.client.slots import Slot
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching, Sources
-from proxy.fetching.route import NOWHERE_NEAR
+from proxy.fetching.route import NOWHERE_NEAR, too_many
 from proxy.protocol.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
+from proxy.replicas.choice import LeaderReason
 from proxy.routing.racks import Racks
 from proxy.topics.topics import Topics
 from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, TopicFetch, fetch_request_steps, parse_fetch_request
@@ -80,9 +81,27 @@ class FetchRouter:
             judged = await turns.run(_judge(topics, parsed.topics))
         if self._is_forwarded(client, request, parsed, judged, slot):
             return
-        answer = self._answer(client, await turns.run(self._split(request, parsed, judged)), slot)
+        asked = await turns.run(self._split(request, parsed, judged))
+        if self._routes.is_routed(client.session, parsed):
+            partitions = sum(len(one.partitions) for one in asked.classic)
+            if partitions > self._sources.settings.fetch.near_partitions_max:
+                await self._read_from_leaders(client, asked, partitions, slot)
+                return
+        await turns.next()
+        answer = self._answer(client, asked, slot)
         if answer is not None:
             await answer
+
+    async def _read_from_leaders(self, client: Client, asked: FetchAsked, partitions: int, slot: Slot) -> None:
+        """Answer a Fetch with more classic partitions than may be read near. Raises as `_large`."""
+        if not asked.diskless:
+            self._sources.stats.leader_reads[LeaderReason.TOO_MANY] += partitions
+            request = without_session(asked.request, asked.parsed)
+            self._forwarding.forward(client, request, {}, LeaderReason.TOO_MANY, slot)
+            return
+        route = NOWHERE_NEAR._replace(leader=asked.classic, reasons=await self._turns.run(too_many(asked.classic)))
+        asked = asked._replace(parsed=asked.parsed._replace(rack_id=""))
+        await Fetching(self._sources, client, asked, route).answer(slot)
 
     def _is_forwarded(
         self, client: Client, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None

@@ -80,6 +80,7 @@ def build_fetch(parts: Parts, rights: ClientRights) -> FetchRouter:
             cluster=cluster,
             addresses=routing.addresses,
             memory=replicas.replica_memory,
+            turns=process.turns,
             now=now,
         ),
         answering=Answering(

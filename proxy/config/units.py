@@ -31,6 +31,7 @@ _COUNTS = frozenset(
         "max_unauthenticated_requests",
         "max_waiting",
         "min_insync_replicas",
+        "near_partitions_max",
         "partitions_at_once",
         "producer_batches_remembered",
         "recent_errors_max",

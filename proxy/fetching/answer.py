@@ -152,8 +152,10 @@ def empty_response(version: int, throttle_ms: int) -> list[Buffer]:
     return merge(version, (), {}, (), throttle_ms)
 
 
-def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: int) -> dict[Key, Piece]:
-    """Keep as many records as `max_bytes` allows in the order of `keys`, which is the request's; always the first
+def cut(
+    version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], max_bytes: int
+) -> Steps[dict[Key, Piece]]:
+    """Keep as many records as `max_bytes` allows in the order of `topics`, which is the request's; always the first
     batch.
 
     A partition's part may end within a batch, except for the first batch. Brokers' answers do the same, and clients
@@ -162,16 +164,20 @@ def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: 
     left = max_bytes
     if sum(piece.record_bytes for piece in pieces.values()) <= left:
         return pieces
-    pieces = dict(pieces)
-    first = True
-    for key in keys:
-        piece = pieces.get(key)
-        if piece is None or not piece.record_bytes:
-            continue
-        if piece.record_bytes > left:
-            piece = pieces[key] = _shortened(version, piece, left, first_exempt=first)
-        left = max(left - piece.record_bytes, 0)
-        first = False
+    yield
+    pieces, first = dict(pieces), True
+    for asked in topics:
+        for some in in_slices(asked.partitions):
+            for partition in some:
+                key = asked.topic, partition.index
+                piece = pieces.get(key)
+                if piece is None or not piece.record_bytes:
+                    continue
+                if piece.record_bytes > left:
+                    piece = pieces[key] = _shortened(version, piece, left, first_exempt=first)
+                left = max(left - piece.record_bytes, 0)
+                first = False
+            yield
     return pieces
 
 

@@ -10,7 +10,7 @@ from proxy.client.client import Client
 from proxy.client.slots import Slot
 from proxy.connection.unread import UnreadAnswers
 from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge, merge_in_steps
-from proxy.fetching.asked import DisklessAsked, Key, keys_of
+from proxy.fetching.asked import DisklessAsked, Key
 from proxy.fetching.replica import ReplicaReply
 from proxy.protocol.errors import NONE
 from proxy.quotas.quotas import Quotas
@@ -20,7 +20,7 @@ from proxy.routing.racks import Racks
 from proxy.telemetry.stats import Stats
 from proxy.wire.fetch import TopicFetch
 from proxy.wire.primitives import Buffer
-from proxy.wire.steps import Steps, in_slices
+from proxy.wire.steps import Steps, at_once, in_slices
 
 _MS_PER_S = 1000
 
@@ -81,7 +81,7 @@ class Filling:
         pieces: dict[Key, Piece] = {}
         for answer in merging:
             pieces |= answer.pieces
-        pieces = self._cut(merging, pieces)
+        pieces = at_once(self._cut(merging, pieces))
         own = sum(pieces[key].record_bytes for answer in merging if answer.own for key in answer.pieces)
         throttle_ms = self._throttle_ms(slot, merging, own)
         if throttle_ms is not None:
@@ -109,7 +109,7 @@ class Filling:
         for answer in answers:
             pieces |= answer.pieces
             yield
-        pieces, own = self._cut(answers, pieces), 0
+        pieces, own = (yield from self._cut(answers, pieces)), 0
         for answer, all_keys in zip(answers, keys, strict=True):
             for some in in_slices(all_keys if answer.own else ()):
                 own += sum(pieces[key].record_bytes for key in some)
@@ -164,14 +164,14 @@ class Filling:
             self._client.mute(throttle_ms / _MS_PER_S)
         return throttle_ms
 
-    def _cut(self, answers: list[Answer], pieces: dict[Key, Piece]) -> dict[Key, Piece]:
+    def _cut(self, answers: list[Answer], pieces: dict[Key, Piece]) -> Steps[dict[Key, Piece]]:
         free_bytes = self._of.unread.free_bytes
         if sum(answer.kind == CLASSIC for answer in answers) > 1:
             # A single broker's first batch may come on top of a diskless half, as brokers always give one.
-            return cut(self._version, keys_of(self._topics), pieces, min(self._max_bytes, free_bytes))
+            return (yield from cut(self._version, self._topics, pieces, min(self._max_bytes, free_bytes)))
         if sum(answer.record_bytes for answer in answers) > free_bytes:
             # Clients that read slowly hold the rest of the memory: this one gets less, and asks again.
-            return cut(self._version, keys_of(self._topics), pieces, free_bytes)
+            return (yield from cut(self._version, self._topics, pieces, free_bytes))
         return pieces
 
     def _throttle_ms(self, slot: Slot, answers: list[Answer], own_bytes: int) -> int | None:

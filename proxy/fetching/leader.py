@@ -19,18 +19,27 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.config import Brokers
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
-from proxy.fetching.asked import Key, keys_of
+from proxy.fetching.asked import Key
 from proxy.fetching.watermarks import Ends
 from proxy.process.memory import MemoryBudget
+from proxy.process.turns import Turns
 from proxy.protocol.api_keys import FETCH
 from proxy.protocol.errors import NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.routing.addresses import Addresses
 from proxy.wire.endpoints import rewrite_endpoint_section
-from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch import (
+    FIRST_REPLICA_TAG,
+    FIRST_SESSION,
+    NO_SESSION,
+    FetchRequest,
+    TopicFetch,
+    build_fetch_request_in_steps,
+)
 from proxy.wire.fetch_response import PartitionFetched
-from proxy.wire.fetch_walk import response_tail, walk_fetch_response
+from proxy.wire.fetch_walk import FetchWalk, response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
+from proxy.wire.steps import Pace, Result, Steps, at_once, in_slices
 
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")
@@ -57,9 +66,11 @@ class LeaderReads:
         cluster: Cluster,
         addresses: Addresses,
         memory: MemoryBudget,
+        turns: Turns,
         now: Callable[[], float],
     ) -> None:
         """`now`: monotonic seconds."""
+        self.turns = turns
         self.brokers = brokers
         self.cluster = cluster
         self.addresses = addresses
@@ -80,12 +91,15 @@ class LeaderSource:
         last_recorded: Callable[[str | bytes, int], Ends | None],
         silence: LeaderSilence,
         hold: Callable[[ReplicaAnswer], None],
+        *,
+        large: bool = False,
     ) -> None:
         """Take `parsed`, which names the rack that brokers may redirect to (KIP-392), or none.
 
         `record` is called with high watermarks and last stable offsets, and `last_recorded` returns them. `silence` is
-        the connection's. `hold` is called with each answer that takes memory.
+        the connection's. `hold` is called with each answer that takes memory. `large`: the work is done in turns.
         """
+        self._large = large
         self._of = of
         self._hold = hold
         self._record = record
@@ -120,27 +134,48 @@ class LeaderSource:
             topics=topics,
             forgotten=[],
         )
-        answer = await self._answer(build_fetch_request(half), wait_ms / 1000, patience_s)
+        answer = await self._answer(await self._do(build_fetch_request_in_steps(half)), wait_ms / 1000, patience_s)
         if answer is None:
-            return Answer(CLASSIC, self._serving, False, {key: self._no_news(*key) for key in keys_of(topics)}, 0, True)
+            return Answer(CLASSIC, self._serving, False, await self._do(self._all_without_news(topics)), 0, True)
         self._hold(answer)
-        walk = walk_fetch_response(answer.body, version)
-        pieces: dict[Key, Piece] = {}
-        size, settled = 0, walk.error_code != NONE or walk.throttle_ms > 0
-        for topic, partitions in walk.topics:
-            for partition in partitions:
-                size += partition.record_bytes
-                settled = settled or partition.error_code != NONE
-                self._record(topic, partition.index, partition.high_watermark, partition.last_stable_offset)
-                pieces[topic, partition.index] = Piece(
-                    partition.error_code, partition.record_bytes, [walk.body[partition.start : partition.end]]
-                )
+        walk = await self._do(walk_fetch_response.steps(answer.body, version))
+        pieces, size, failed = await self._do(self._pieces(walk))
+        settled = failed or walk.error_code != NONE or walk.throttle_ms > 0
         tail = response_tail(walk)
         if version >= FIRST_NODE_ENDPOINTS_VERSION and tail != NO_TAGS:
             tail = rewrite_endpoint_section(tail, self._of.addresses.of(self._client.session, self._request.client_id))
         return Answer(
             CLASSIC, self._serving, False, pieces, size, settled, walk.throttle_ms, walk.error_code, tail or NO_TAGS
         )
+
+    async def _do(self, steps: Steps[Result]) -> Result:
+        """Do the work at once, or in turns with other work if the request is large."""
+        return await self._of.turns.run(steps) if self._large else at_once(steps)
+
+    def _pieces(self, walk: FetchWalk) -> Steps[tuple[dict[Key, Piece], int, bool]]:
+        """Return the partitions' answers, the bytes of their records, and whether one has an error."""
+        pieces, size, failed, pace = dict[Key, Piece](), 0, False, Pace()
+        for topic, partitions in walk.topics:
+            for some in in_slices(partitions):
+                for partition in some:
+                    size += partition.record_bytes
+                    failed = failed or partition.error_code != NONE
+                    self._record(topic, partition.index, partition.high_watermark, partition.last_stable_offset)
+                    pieces[topic, partition.index] = Piece(
+                        partition.error_code, partition.record_bytes, [walk.body[partition.start : partition.end]]
+                    )
+                if pace.pauses(len(some)):
+                    yield
+        return pieces, size, failed
+
+    def _all_without_news(self, topics: list[TopicFetch]) -> Steps[dict[Key, Piece]]:
+        pieces, pace = dict[Key, Piece](), Pace()
+        for topic, partitions, _ in topics:
+            for some in in_slices(partitions):
+                pieces |= {(topic, one.index): self._no_news(topic, one.index) for one in some}
+                if pace.pauses(len(some)):
+                    yield
+        return pieces
 
     async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:
         """None if it does not come within `patience_s`; one that has begun may take its time."""

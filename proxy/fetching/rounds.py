@@ -90,6 +90,7 @@ class Fetching:
         self._request = request
         self._parsed = parsed
         self._topics = topics
+        self._classic = asked.classic
         self._router = of.routes.of(client.session)
         self._known = route.known
         self._near = dict(route.near)
@@ -111,6 +112,7 @@ class Fetching:
             self._last_recorded,
             self._router.leader_silence,
             self._held.append,
+            large=self._large,
         )
         self._replicas: dict[int, ReplicaSource] = {}
         settings = of.settings
@@ -191,7 +193,7 @@ class Fetching:
                 reply.throttle_ms or reply.fenced for reply in replies
             )
             if absorbed:
-                moved = only(self._topics, absorbed)
+                moved = only(self._classic, absorbed)
                 rest = await self._leader.ask(
                     moved, wait_ms=0, min_bytes=0, max_bytes=self._max_bytes, patience_s=self._patience_s
                 )
@@ -254,6 +256,8 @@ class Fetching:
                 asked[source] = self._leader.ask(
                     self._leader_topics, **limits, patience_s=None if alone else self._patience_s
                 )
+        if self._large:
+            await self._of.turns.next()
         answered = await _all(list(asked.values()))
         self._sizes = {source: one.record_bytes for source, one in zip(asked, answered, strict=True)}
         return answered
@@ -298,7 +302,7 @@ class Fetching:
 
     def _move_to_leader(self, absorbed: dict[Key, LeaderReason]) -> None:
         self._reasons |= absorbed
-        self._leader_topics = only(self._topics, self._reasons)
+        self._leader_topics = only(self._classic, self._reasons)
         near = {
             broker: only(topics, {key for key in keys_of(topics) if key not in absorbed})
             for broker, topics in self._near.items()

@@ -31,6 +31,7 @@ from proxy.replicas.selector import ReplicaSelector
 from proxy.replicas.shunned import Shunned
 from proxy.routing.racks import Racks, client_key
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch
+from proxy.wire.steps import Pace, Steps, in_slices
 
 _MAX_TOPICS = 10_000
 _NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)
@@ -51,6 +52,17 @@ class Route(NamedTuple):
     """Reasons of the partitions that go to the leader."""
     known: dict[str | bytes, ClassicTopic]
     """Topics on which the choices are based."""
+
+
+def too_many(topics: list[TopicFetch]) -> Steps[dict[Key, LeaderReason]]:
+    """Return the reasons of partitions that are too many to be read near."""
+    reasons, pace = dict[Key, LeaderReason](), Pace()
+    for asked in topics:
+        for some in in_slices(asked.partitions):
+            reasons |= dict.fromkeys(((asked.topic, one.index) for one in some), LeaderReason.TOO_MANY)
+            if pace.pauses(len(some)):
+                yield
+    return reasons
 
 
 NOWHERE_NEAR = Route({}, [], {}, {})

@@ -51,6 +51,8 @@ class LeaderReason(StrEnum):
     """`fetch.read_near_replicas` is off."""
     BY_SETTING = "by_setting"
     """`fetch.leader_read_topics` names the topic."""
+    TOO_MANY = "too_many"
+    """The Fetch names more partitions than `fetch.near_partitions_max`."""
 
 
 class Choice(NamedTuple):

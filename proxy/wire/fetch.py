@@ -29,7 +29,7 @@ from proxy.wire.primitives import (
     write_count,
     write_string,
 )
-from proxy.wire.steps import AT_A_TIME, Steps
+from proxy.wire.steps import AT_A_TIME, Pace, Steps, at_once, in_slices
 
 LOWEST_VERSION = 4
 HIGHEST_VERSION = 18
@@ -284,6 +284,11 @@ def _read_forgotten_topic(
 
 def build_fetch_request(request: FetchRequest) -> bytes:
     """Return the body of a request."""
+    return at_once(build_fetch_request_in_steps(request))
+
+
+def build_fetch_request_in_steps(request: FetchRequest) -> Steps[bytes]:
+    """Do `build_fetch_request` with pauses."""
     version = request.version
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -294,14 +299,17 @@ def build_fetch_request(request: FetchRequest) -> bytes:
     if version >= FIRST_SESSION:
         out += _SESSION.pack(request.session_id, request.session_epoch)
     out += write_count(len(request.topics), flexible)
-    pack = _PARTITION[version].pack
+    pack, pace = _PARTITION[version].pack, Pace()
     for topic, partitions, tagged in request.topics:
         out += write_topic(topic, version)
         out += write_count(len(partitions), flexible)
-        for partition in partitions:
-            out += pack(*_fields_of(partition, version))
-            if flexible:
-                out += partition.tagged
+        for some in in_slices(partitions):
+            for partition in some:
+                out += pack(*_fields_of(partition, version))
+                if flexible:
+                    out += partition.tagged
+            if pace.pauses(len(some) + 1):
+                yield
         if flexible:
             out += tagged
     if version >= FIRST_SESSION:

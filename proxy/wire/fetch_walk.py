@@ -13,7 +13,8 @@ from typing import NamedTuple
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import FIRST_FLEXIBLE, FIRST_RACK, FIRST_SESSION, FIRST_TOPIC_ID, write_topic
 from proxy.wire.fetch_response import read_head, read_partition, read_topic
-from proxy.wire.primitives import INT32, INT64, NO_TAGS, Buffer, check_end, parsing, skip_tags, write_count
+from proxy.wire.primitives import INT32, INT64, NO_TAGS, Buffer, check_end, skip_tags, write_count
+from proxy.wire.steps import AT_A_TIME, Pace, Pausing, Steps
 
 LOWERED_FROM = FIRST_TOPIC_ID
 """The version that is asked for in place of older ones: by its ID no other topic is read that had the name before."""
@@ -74,26 +75,39 @@ class FetchWalk(NamedTuple):
     """Position of the end of the topics."""
 
 
-@parsing
-def walk_fetch_response(body: Buffer, version: int) -> FetchWalk:
+@Pausing
+def walk_fetch_response(body: Buffer, version: int) -> Steps[FetchWalk]:
     """Walk over the body of a response. Raises ProtocolError."""
     data = memoryview(body)
     error_code, session_id, count, at = read_head(data, version)
     topics: list[TopicAt] = []
+    pace = Pace()
     for _ in range(count):
         topic, partition_count, at = read_topic(data, at, version)
         partitions: list[PartitionAt] = []
+        while partition_count > AT_A_TIME:
+            at = _walk_some(data, at, version, AT_A_TIME, partitions)
+            partition_count -= AT_A_TIME
+            yield
+        at = _walk_some(data, at, version, partition_count, partitions)
         if version >= FIRST_FLEXIBLE:
-            at = skip_tags(data, _walk_flexible(data, at, version, partition_count, partitions))
-        elif version == FIRST_RACK:
-            at = _walk_v11(data, at, partition_count, partitions)
-        else:
-            for _ in range(partition_count):
-                at = _walk_any(data, at, version, partitions)
+            at = skip_tags(data, at)
         check_end(data, at)
+        if pace.pauses(partition_count + 1):
+            yield
         topics.append(TopicAt(topic, partitions))
     check_end(data, skip_tags(data, at) if version >= FIRST_FLEXIBLE else at)
     return FetchWalk(version, data, INT32.unpack_from(data)[0], error_code, session_id, topics, at)
+
+
+def _walk_some(data: memoryview, at: int, version: int, count: int, into: list[PartitionAt]) -> int:
+    if version >= FIRST_FLEXIBLE:
+        return _walk_flexible(data, at, version, count, into)
+    if version == FIRST_RACK:
+        return _walk_v11(data, at, count, into)
+    for _ in range(count):
+        at = _walk_any(data, at, version, into)
+    return at
 
 
 def _walk_flexible(data: memoryview, at: int, version: int, count: int, into: list[PartitionAt]) -> int:

@@ -358,6 +358,7 @@ class Proxied(ClientDouble):
                 cluster=parts.cluster,
                 addresses=addresses,
                 memory=self.replica_memory,
+                turns=turns,
                 now=self.now,
             ),
             answering=Answering(

@@ -12,6 +12,7 @@ from proxy.wire.fetch import PartitionFetch, TopicFetch
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response, parse_fetch_response
 from proxy.wire.fetch_walk import walk_fetch_response
 from proxy.wire.primitives import write_tags
+from proxy.wire.steps import at_once
 
 
 def batch(size: int) -> bytes:
@@ -94,7 +95,7 @@ def test_records_above_the_limit_are_cut_as_one_broker_would(version, sizes, max
     pieces = {key: encoded(one, version) for key, one in partitions.items()}
     keys = keys_of(asked(*partitions))
     left, first = max_bytes, True
-    kept = cut(version, keys, pieces, max_bytes)
+    kept = at_once(cut(version, asked(*keys), pieces, max_bytes))
     response = joined(version, merge(version, asked(*keys), kept, [], 0))
     for (index, of), topic in zip(enumerate(sizes), response.topics, strict=True):
         whole = b"".join(partitions["t", index].records)
