@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from operator import attrgetter
 
 from proxy.coordinator import rewriting
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
+    LATEST_STABLE_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     Announcement,
@@ -35,32 +36,16 @@ from proxy.coordinator.interface import (
     SegmentUse,
 )
 from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
+from proxy.coordinator.interface_transactions import AbortedTransaction
+from tests.logs_model import LARGEST, PartitionLog, Producer, Transaction
+from tests.transactions_model import ModelTransactions
 
 Log = tuple[bytes, int]
 Clock = Callable[[], int]
-LARGEST = 2**53 - 1
 
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@dataclass
-class Producer:
-    epoch: int
-    last_append_ms: int
-    batches: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Sequence, count, base offset, timestamp of each cached batch."""
-
-
-@dataclass
-class PartitionLog:
-    rows: list[Row] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
-    producers: dict[int, Producer] = field(default_factory=dict)
-    compacted: int = 0
-    newest_ms: int = -LARGEST
 
 
 class ModelCoordinator:
@@ -73,6 +58,7 @@ class ModelCoordinator:
     ) -> None:
         self.logs: dict[Log, PartitionLog] = {}
         self.rows = ModelRows(self)
+        self.transactions = ModelTransactions(self)
         self.unused: set[bytes] = set()
         """Segments that had rows, have none, and are not tombstoned."""
         self.tombstones: set[bytes] = set()
@@ -93,7 +79,7 @@ class ModelCoordinator:
                 self._freed(log.rows)
 
     def _freed(self, rows: list[Row]) -> None:
-        self.unused |= {row.segment for row in rows} - self.used_bytes().keys()
+        self.unused |= {row.segment for row in rows if row.length} - self.used_bytes().keys()
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
         answers = []
@@ -117,7 +103,7 @@ class ModelCoordinator:
             if log is None:
                 answers.append(LogStart(3, -1))
                 continue
-            while log.rows and self._lets_go(log, request):
+            while log.rows and log.rows[0].last_offset < log.stable and self._lets_go(log, request):
                 self._trim(log, log.rows[0].last_offset + 1)
             answers.append(LogStart(0, log.start))
         return answers
@@ -134,13 +120,14 @@ class ModelCoordinator:
         log.start = max(log.start, before)
         gone = [row for row in log.rows if row.last_offset < log.start]
         log.rows = log.rows[len(gone) :]
+        log.aborted = [one for one in log.aborted if one.last_offset >= log.start]
         self._freed(gone)
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
         return [segment in self.used_bytes() for segment in segments]
 
     async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
-        used, rows = self.used_bytes(), [row.segment for log in self.logs.values() for row in log.rows]
+        used, rows = self.used_bytes(), [row.segment for log in self.logs.values() for row in log.rows if row.length]
         return [SegmentUse(used.get(segment, 0), rows.count(segment)) for segment in segments]
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
@@ -163,7 +150,7 @@ class ModelCoordinator:
         """Return the bytes that the live rows of all logs use of each segment."""
         used: dict[bytes, int] = {}
         for log in self.logs.values():
-            for row in log.rows:
+            for row in filter(attrgetter("length"), log.rows):
                 used[row.segment] = used.get(row.segment, 0) + row.length
         return used
 
@@ -194,10 +181,16 @@ class ModelCoordinator:
                 self._answered[key] = answers
             if len(log.rows) > rows_before:
                 self.unused.discard(segment)
-                new_rows = tuple(log.rows[rows_before:])
-                for listener in self._listeners:
-                    listener.put_nowait(Announcement(run.topic_id, run.partition, new_rows, log.start, log.end))
+                self.announce(run.topic_id, run.partition, log.rows[rows_before:])
         return RunAnswer(run.topic_id, run.partition, 0, answers, log.start, log.end)
+
+    def announce(
+        self, topic_id: bytes, partition: int, rows: Sequence[Row], aborted: Sequence[AbortedTransaction] = ()
+    ) -> None:
+        log = self.logs[topic_id, partition]
+        news = Announcement(topic_id, partition, tuple(rows), log.start, log.end, log.stable, tuple(aborted))
+        for listener in self._listeners:
+            listener.put_nowait(news)
 
     def _append(
         self, log: PartitionLog, segment: bytes, run: PartitionRun, known: tuple[BatchAnswer, ...] | None
@@ -244,23 +237,28 @@ class ModelCoordinator:
         if batch.producer_epoch < 0:
             return BatchAnswer(47, -1, -1, False)
         producer = log.producers.get(batch.producer_id)
-        if producer and now - producer.last_append_ms >= self._expiration_ms:
+        if producer and not self.keeps(log, batch.producer_id, producer):
             producer = None
-        if producer is None:
-            if (log.end == 0 or was_early) and batch.base_sequence:
-                return _out_of_order(batch, 0)
-        elif batch.producer_epoch < producer.epoch:
+        if producer and batch.producer_epoch < producer.epoch:
             return BatchAnswer(47, -1, -1, False)
-        elif batch.producer_epoch > producer.epoch:
-            if batch.base_sequence:
-                return _out_of_order(batch, 0)
-        else:
+        if producer and batch.producer_epoch == producer.epoch:
             for sequence, count, base_offset, timestamp_ms in producer.batches:
                 if (sequence, count) == (batch.base_sequence, batch.record_count):
                     return BatchAnswer(0, base_offset, timestamp_ms, True)
+        if why := self.transactions.why_not(log, batch):
+            return why
+        begins = batch.transaction_version == 2 and not log.has_open(batch.producer_id)
+        if producer is None:
+            if (log.end == 0 or was_early or begins) and batch.base_sequence:
+                return _out_of_order(batch, 0)
+        elif batch.producer_epoch > producer.epoch or not producer.batches:
+            if batch.base_sequence:
+                return _out_of_order(batch, 0)
+        else:
             sequence, count, _, _ = producer.batches[-1]
             if batch.base_sequence != (sequence + count) % 2**31:
                 return _out_of_order(batch, (sequence + count) % 2**31)
+        self.transactions.open(log, batch)
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = log.producers[batch.producer_id] = Producer(batch.producer_epoch, now)
         producer.last_append_ms = now
@@ -269,12 +267,20 @@ class ModelCoordinator:
         del producer.batches[: -self._remembered]
         return fine
 
+    def keeps(self, log: PartitionLog, producer_id: int, producer: Producer) -> bool:
+        """True if a producer has not expired."""
+        return log.has_open(producer_id) or self._clock() - producer.last_append_ms < self._expiration_ms
+
     async def forget_producers(self, logs: Sequence[Log]) -> int:
         forgotten, now = 0, self._clock()
         for log in filter(None, map(self.logs.get, logs)):
-            for producer_id, producer in list(log.producers.items()):
-                if now - producer.last_append_ms >= self._expiration_ms:
-                    del log.producers[producer_id]
+            for producer_id in log.producers.keys() | log.transactions.keys():
+                producer, known = log.producers.get(producer_id), log.transactions.get(producer_id)
+                times = [producer.last_append_ms] if producer else []
+                times += [known.changed_ms] if known else []
+                if now - max(times) >= self._expiration_ms and not log.has_open(producer_id):
+                    log.producers.pop(producer_id, None)
+                    log.transactions.pop(producer_id, None)
                     forgotten += 1
         return forgotten
 
@@ -284,14 +290,16 @@ class ModelCoordinator:
     def _find(self, request: FindRequest) -> LogAnswer:
         log = self.logs.get((request.topic_id, request.partition))
         if log is None:
-            return LogAnswer(3, (), -1, -1)
+            return LogAnswer(3, (), -1, -1, -1)
         if not log.start <= request.offset <= log.end:
-            return LogAnswer(1, (), log.start, log.end)
+            return LogAnswer(1, (), log.start, log.end, log.stable)
         rows: list[Row] = []
         for row in log.rows:
             if row.last_offset >= request.offset and (not rows or sum(one.length for one in rows) < request.max_bytes):
                 rows.append(row)
-        return LogAnswer(0, tuple(rows), log.start, log.end)
+        first, end = (rows[0].base_offset, rows[-1].last_offset + 1) if rows else (0, 0)
+        aborted = tuple(one for one in log.aborted if one.last_offset >= first and one.first_offset < end)
+        return LogAnswer(0, tuple(rows), log.start, log.end, log.stable, aborted)
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         return [self._list(request) for request in requests]
@@ -305,6 +313,8 @@ class ModelCoordinator:
             return OffsetAnswer(0, log.start, -1)
         if timestamp == LATEST_TIMESTAMP:
             return OffsetAnswer(0, log.end, -1)
+        if timestamp == LATEST_STABLE_TIMESTAMP:
+            return OffsetAnswer(0, log.stable, -1)
         begin = max(request.from_offset, log.start)
         rows = [row for row in log.rows if row.last_offset >= begin]
         if timestamp == MAX_TIMESTAMP:
@@ -317,22 +327,25 @@ class ModelCoordinator:
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         logs = [self.logs.get((topic_id, partition)) for partition in partitions]
         return [
-            LogDescription(log.start, log.end, log.end, sum(row.length for row in log.rows), len(log.rows))
+            LogDescription(log.start, log.end, log.end, sum(row.length for row in log.rows), len(log.rows), log.stable)
             if log
             else None
             for log in logs
         ]
 
     async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
-        log, now = self.logs.get((topic_id, partition)), self._clock()
+        log = self.logs.get((topic_id, partition))
         if log is None:
             return None
-        return [
-            ProducerDescription(identity, one.epoch, (sequence + count - 1) % 2**31, timestamp_ms)
-            for identity, one in sorted(log.producers.items())
-            if now - one.last_append_ms < self._expiration_ms
-            for sequence, count, _, timestamp_ms in one.batches[-1:]
-        ]
+        found = []
+        for identity, one in sorted(log.producers.items()):
+            if self.keeps(log, identity, one):
+                sequence, count, _, timestamp_ms = one.batches[-1] if one.batches else (0, 0, -1, -1)
+                last = (sequence + count - 1) % 2**31 if one.batches else -1
+                known = log.transactions.get(identity, Transaction())
+                rest = (timestamp_ms, known.coordinator_epoch, known.first_offset)
+                found.append(ProducerDescription(identity, one.epoch, last, *rest))
+        return found
 
     async def pack_rows(self, logs: Sequence[Log], older_than_ms: int) -> None:
         """Do nothing: packing changes no answer."""

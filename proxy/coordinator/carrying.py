@@ -23,6 +23,8 @@ READING = frozenset(
         "compacted",
         "index_page",
         "used_segments",
+        "shadow_positions",
+        "followed",
     },
 )
 """Scripts that write nothing."""

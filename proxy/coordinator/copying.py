@@ -16,7 +16,7 @@ from proxy.coordinator.shards import shard_prefix
 from proxy.coordinator.view import View
 from proxy.coordinator.view_calls import NO_NEW_CHANGE
 
-KINDS = b"lkcuspirgt"
+KINDS = b"lkcuspirgtxobhf"
 """Kinds of things that are read in pages, as `lua/copying.lua` names them; the answers to commits follow."""
 MOST_DRAINS = 10_000
 """Calls for what has changed meanwhile; after them the copy is given up."""

@@ -15,10 +15,18 @@ from typing import NamedTuple, Protocol
 from proxy.coordinator.interface_index import Row as Row
 from proxy.coordinator.interface_index import SegmentUse as SegmentUse
 from proxy.coordinator.interface_rewriting import RewritingCoordinator
+from proxy.coordinator.interface_transactions import (
+    NO_EPOCH,
+    NOT_TRANSACTIONAL,
+    AbortedTransaction,
+    TransactionCoordinator,
+)
 
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
+LATEST_STABLE_TIMESTAMP = -1_000
+"""Special timestamp of this interface only: the last stable offset (LATEST_TIMESTAMP with `read_committed`)."""
 NO_PRODUCER_ID = -1
 MAX_BATCHES_PER_RUN = 500
 """Maximum number of batches in a partition run. A run is committed in one call, because it is the unit of idempotence,
@@ -45,6 +53,10 @@ class ProposedBatch(NamedTuple):
     """NO_PRODUCER_ID if the producer is not idempotent."""
     producer_epoch: int
     base_sequence: int
+    transaction_version: int = NOT_TRANSACTIONAL
+    """1 if AddPartitionsToTxn added the partition to the transaction, 2 if Produce did (KIP-890)."""
+    markers_from: int = -1
+    """Offset in the placeholder topic's log from which on a marker may end the transaction; only of version 2."""
 
 
 class PartitionRun(NamedTuple):
@@ -63,8 +75,8 @@ class BatchAnswer(NamedTuple):
     """The answer for one batch, as Kafka would give it."""
 
     error_code: int
-    """Kafka's error code: 0, OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), UNKNOWN_PRODUCER_ID (59)
-    …"""
+    """Kafka's error code: 0, OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), INVALID_TXN_STATE
+    (48), UNKNOWN_PRODUCER_ID (59) …"""
     base_offset: int
     """-1 with an error. An exact duplicate has the offset of the first append."""
     append_time_ms: int
@@ -72,9 +84,12 @@ class BatchAnswer(NamedTuple):
     LogAppendTime, else its maximum timestamp, as brokers answer."""
     duplicate: bool
     early: bool = False
-    """True for a batch out of order whose sequence is above the expected one: the batches before it may still come. If
-    it is committed again as part of the same run of the same segment, it is judged again. If that is impossible, its
-    answer is the error that the run would have had (see `RunAnswer`), and it is not early any more."""
+    """True for a batch out of order whose sequence is above the expected one: the batches before it may still come.
+    Also true for a batch whose producer has a transaction open, the marker of which may still come: its error is
+    CONCURRENT_TRANSACTIONS (51), for transaction version 1 NOT_ENOUGH_REPLICAS (19).
+
+    If it is committed again as part of the same run of the same segment, it is judged again. If that is impossible,
+    its answer is the error that the run would have had (see `RunAnswer`), and it is not early any more."""
 
 
 class RunAnswer(NamedTuple):
@@ -105,6 +120,11 @@ class LogAnswer(NamedTuple):
     rows: tuple[Row, ...]
     log_start_offset: int
     high_watermark: int
+    last_stable_offset: int
+    """First offset of the oldest open transaction, but not below the log start; the high watermark if none is open."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions that may have records in `rows`, in the order of their last offsets: those that ended in the
+    first row or after it, and began before the end of the last one."""
 
 
 class OffsetAnswer(NamedTuple):
@@ -132,7 +152,7 @@ class ListRequest(NamedTuple):
     partition: int
     timestamp_ms: int
     from_offset: int = 0
-    """Lowest offset: rows that end before it are ignored. EARLIEST_TIMESTAMP and LATEST_TIMESTAMP ignore it."""
+    """Lowest offset: rows that end before it are ignored. Timestamps of a log's ends ignore it."""
 
 
 class DeleteRequest(NamedTuple):
@@ -175,6 +195,9 @@ class Announcement(NamedTuple):
     rows: tuple[Row, ...]
     log_start_offset: int
     high_watermark: int
+    last_stable_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Transactions that were aborted since the announcement before."""
 
 
 class LogDescription(NamedTuple):
@@ -185,6 +208,7 @@ class LogDescription(NamedTuple):
     log_end_offset: int
     size_bytes: int
     rows: int
+    last_stable_offset: int
 
 
 class ProducerDescription(NamedTuple):
@@ -193,8 +217,13 @@ class ProducerDescription(NamedTuple):
     producer_id: int
     producer_epoch: int
     last_sequence: int
+    """-1 if it has no batch in this epoch: only a marker is known."""
     last_timestamp_ms: int
-    """Timestamp of its last batch, as the answer to a duplicate of that batch has it."""
+    """Timestamp of its last batch, as the answer to a duplicate of that batch has it; -1 if it has none."""
+    coordinator_epoch: int = NO_EPOCH
+    """Epoch of the transaction coordinator that wrote its last marker."""
+    transaction_start_offset: int = -1
+    """First offset of its open transaction; -1 if none is open."""
 
 
 class IndexSize(NamedTuple):
@@ -211,6 +240,10 @@ class Coordinator(Protocol):
     @property
     def rows(self) -> RewritingCoordinator:
         """Return the part that only jobs over object storage call."""
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """Return the part that opens and ends transactions."""
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
         """Create empty logs. Logs that exist already stay as they are.

@@ -13,6 +13,7 @@ class Row(NamedTuple):
     segment: bytes
     position: int
     length: int
+    """0 for the marker of a transaction, which has no object: its producer and outcome are in place of the segment."""
     max_timestamp_ms: int
     append_time_ms: int
     log_append_time: bool = False

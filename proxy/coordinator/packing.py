@@ -30,6 +30,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
     SegmentUse,
 )
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.coordinator.packing_state import REPLY_HEADER_BYTES
 from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_partition_key
 
@@ -39,7 +40,7 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; 0 comes after it."""
 
-_COMMIT_SETTINGS = Struct(">IQ16sQ")
+_COMMIT_SETTINGS = Struct(">IQ16sQ?")
 _FIND_LIMITS = Struct(">II")
 _DELETE_LIMITS = Struct(">IB")
 _RUN = Struct(">20sIIB")
@@ -47,7 +48,7 @@ _BATCH = Struct(">IIqqhiI")
 _RUN_ANSWER = Struct(">hqq")
 _BATCH_ANSWER = Struct(">hqqB")
 _FIND = Struct(">20sqq")
-_LOG_ANSWER = Struct(">hqqI")
+_LOG_ANSWER = Struct(">hqqqII")
 _ROW = Struct(">q8xBq16sIIqq8x")
 """Last offset, format with flags, base offset, segment, position, length, maximum timestamp, append time."""
 ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE = 0x10, 0x20
@@ -62,24 +63,34 @@ _AGE = Struct(">QI")
 _PACKING_LIMITS = Struct(">IQII")
 _INDEX_SIZE = Struct(">QQ")
 _SEGMENT_USE = Struct(">qI")
-_DESCRIPTION = Struct(">Bqqqqq")
+_DESCRIPTION = Struct(">?qqqqqq")
 _PRODUCERS_LIMITS = Struct(">IQ")
-_PRODUCER = Struct(">qhIq")
+_PRODUCER = Struct(">qhiqiq")
 _FORGET = Struct(">20sQ")
 _FORGOTTEN = Struct(">?QI")
 _ANNOUNCED = Struct(">20sqqBq16sIIqq8x")
-"""Topic ID and partition, last offset, log start, then as in a row; without a row, the format is 0."""
+"""Topic ID and partition, last offset, log start, then as in a row; not all entries are rows, see the formats."""
+_ENDS_FORMAT, _ABORTED_FORMAT = 0, 4
+"""Formats of entries that say where a log ends, and of aborted transactions."""
+_KIND = Struct(">Bq")
+_ABORTED = Struct(">qqqq")
+_ABORTED_SEGMENT = Struct(">qq")
 
 _NO_OFFSET = -2
 _NO_RETENTION = -1
 
 
 def pack_commit_settings(
-    batches_remembered: int, producer_id_expiration_ms: int, segment: bytes, max_index_bytes: int
+    batches_remembered: int,
+    producer_id_expiration_ms: int,
+    segment: bytes,
+    max_index_bytes: int,
+    *,
+    transactional: bool = False,
 ) -> bytes:
-    """Return the third argument of `commit.lua`."""
+    """Return the third argument of `commit.lua`. `transactional`: some batches are, so all runs are packed so."""
     expiration_ms = min(producer_id_expiration_ms, MAX_EXACT)
-    return _COMMIT_SETTINGS.pack(batches_remembered, expiration_ms, segment, max_index_bytes)
+    return _COMMIT_SETTINGS.pack(batches_remembered, expiration_ms, segment, max_index_bytes, transactional)
 
 
 def pack_find_limits(max_rows: int, max_rows_in_all: int) -> bytes:
@@ -92,7 +103,12 @@ def pack_delete_limits(max_rows: int, *, goes_on: bool) -> bytes:
     return _DELETE_LIMITS.pack(max_rows, goes_on)
 
 
-def pack_run(run: PartitionRun) -> bytes:
+def are_transactional(runs: Sequence[PartitionRun]) -> bool:
+    """True if some batches belong to a transaction."""
+    return any(batch.transaction_version for run in runs for batch in run.batches)
+
+
+def pack_run(run: PartitionRun, *, transactional: bool = False) -> bytes:
     """Return one partition run for `commit.lua`. Timestamps beyond ±2^53 ms are cut to that.
 
     Raises ValueError if a number is out of the range that a checked batch can have.
@@ -114,7 +130,15 @@ def pack_run(run: PartitionRun) -> bytes:
                 (batch.base_sequence + batch.record_count) & LAST_SEQUENCE,
             )
         )
+    if transactional:
+        parts += [pack_checked(_KIND, batch.transaction_version, exact(batch.markers_from)) for batch in run.batches]
     return b"".join(parts)
+
+
+def pack_runs(runs: Sequence[PartitionRun]) -> list[bytes]:
+    """Return the partition runs of one commit; see `pack_run`."""
+    transactional = are_transactional(runs)
+    return [pack_run(run, transactional=transactional) for run in runs]
 
 
 def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[RunAnswer]:
@@ -144,10 +168,13 @@ def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
     """Yield the answers in the reply of `find.lua`."""
     at = REPLY_HEADER_BYTES
     while at < len(reply):
-        error_code, log_start_offset, high_watermark, row_count = _LOG_ANSWER.unpack_from(reply, at)
+        error_code, log_start_offset, high_watermark, stable, row_count, aborted_count = _LOG_ANSWER.unpack_from(
+            reply, at
+        )
         at += _LOG_ANSWER.size
         rows, at = _unpack_rows(reply, at, row_count)
-        yield LogAnswer(error_code, rows, log_start_offset, high_watermark)
+        aborted, at = _unpack_aborted(reply, at, aborted_count) if aborted_count else ((), at)
+        yield LogAnswer(error_code, rows, log_start_offset, high_watermark, stable, aborted)
 
 
 def pack_list(request: ListRequest) -> bytes:
@@ -222,8 +249,8 @@ def unpack_index_size(reply: bytes) -> IndexSize:
 
 def unpack_descriptions(reply: bytes) -> Iterator[LogDescription | None]:
     """Yield the answers in the reply of `describe.lua`."""
-    for lives, start, high_watermark, end, size, rows in _DESCRIPTION.iter_unpack(reply[REPLY_HEADER_BYTES:]):
-        yield LogDescription(start, high_watermark, end, size, rows) if lives else None
+    for lives, *figures in _DESCRIPTION.iter_unpack(reply[REPLY_HEADER_BYTES:]):
+        yield LogDescription._make(figures) if lives else None
 
 
 def pack_producers_limits(most: int, producer_id_expiration_ms: int, from_place: bytes) -> bytes:
@@ -236,10 +263,7 @@ def unpack_producers(reply: bytes) -> tuple[bool, bytes, list[ProducerDescriptio
     producers."""
     lives, length = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + 2]
     at = REPLY_HEADER_BYTES + 2 + length
-    found = [
-        ProducerDescription(producer_id, epoch, (after_last - 1) & LAST_SEQUENCE, last_timestamp_ms)
-        for producer_id, epoch, after_last, last_timestamp_ms in _PRODUCER.iter_unpack(reply[at:])
-    ]
+    found = [ProducerDescription._make(fields) for fields in _PRODUCER.iter_unpack(reply[at:])]
     return bool(lives), reply[at - length : at], found
 
 
@@ -265,13 +289,21 @@ def unpack_partition_keys(reply: bytes) -> list[bytes]:
 
 
 def unpack_announcements(message: bytes) -> Iterator[Announcement]:
-    """Return what scripts publish, after the shard's state: the new rows of each partition, or none."""
+    """Return what scripts publish, after the shard's state: the new rows of each partition, or none; then aborted
+    transactions; then where the log ends, unless the last row says it."""
     entries = _ANNOUNCED.iter_unpack(message[REPLY_HEADER_BYTES:])
     for key, of_partition in groupby(entries, key=itemgetter(0)):
         entries_of_log = list(of_partition)
-        _, last_offset, log_start_offset, *_ = entries_of_log[-1]
-        rows = [row_of(flags, base, last, fields) for _, last, _, flags, base, *fields in entries_of_log if flags]
-        yield Announcement(*split_partition_key(key), tuple(rows), log_start_offset, last_offset + 1)
+        _, last_offset, log_start_offset, last_flags, last_base, *_ = entries_of_log[-1]
+        rows, aborted = [], []
+        for _, last, _, flags, base, *fields in entries_of_log:
+            if flags == _ABORTED_FORMAT:
+                aborted.append(AbortedTransaction(last, base, *_ABORTED_SEGMENT.unpack(fields[0])))
+            elif flags != _ENDS_FORMAT:
+                rows.append(row_of(flags, base, last, fields))
+        stable = last_base if last_flags == _ENDS_FORMAT else last_offset + 1
+        ends = (log_start_offset, last_offset + 1, stable)
+        yield Announcement(*split_partition_key(key), tuple(rows), *ends, tuple(aborted))
 
 
 def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
@@ -293,6 +325,11 @@ def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], i
     return tuple(
         [row_of(flags, base, last, fields) for last, flags, base, *fields in _ROW.iter_unpack(packed[at:end])]
     ), end
+
+
+def _unpack_aborted(packed: bytes, at: int, count: int) -> tuple[tuple[AbortedTransaction, ...], int]:
+    end = at + count * _ABORTED.size
+    return tuple(map(AbortedTransaction._make, _ABORTED.iter_unpack(packed[at:end]))), end
 
 
 def exact(number: int) -> int:

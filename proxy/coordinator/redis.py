@@ -40,11 +40,9 @@ from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shard_states import ShardStates
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
+from proxy.coordinator.transactions import RedisTransactions
 from proxy.coordinator.view import View
-from proxy.protocol.errors import (
-    KAFKA_STORAGE_ERROR,
-    OFFSET_OUT_OF_RANGE,
-)
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
 
 log = structlog.get_logger()
 
@@ -96,6 +94,7 @@ class RedisCoordinator:
         self._calls = ShardCalls(carrier, settings)
         self._settings = settings
         self.rows = IndexRewriting(self._calls, settings)
+        self.transactions = RedisTransactions(self._calls, producer_id_expiration_ms=producer_id_expiration_ms)
         self.shards = ShardStates(self._calls, trust, settings)
         self._client = client
         self._producer_id_expiration_ms = producer_id_expiration_ms
@@ -158,8 +157,9 @@ class RedisCoordinator:
             segment,
             # A record of the journal must have the same result whenever it is applied.
             self._settings.max_index_bytes if self.view is None else 0,
+            transactional=packing.are_transactional(runs),
         )
-        packed = [packing.pack_run(run) for run in runs]
+        packed = packing.pack_runs(runs)
         weights = [_RUN_WEIGHT + len(run.batches) for run in runs]
         replies = await self._calls.run(
             "commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms, keep_failures=True
@@ -200,7 +200,7 @@ class RedisCoordinator:
             requests,
             replies,
             lambda reply, _: packing.unpack_log_answers(reply),
-            lambda _, __: LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1),
+            lambda _, __: LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1),
         )
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:

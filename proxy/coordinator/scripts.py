@@ -24,10 +24,12 @@ _PREAMBLES = {
     "snapshot": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "load": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "commit": ("server.lua", "shard.lua", "fence.lua", "members.lua"),
-    "shard": ("server.lua", "shard.lua", "fence.lua", "members.lua", "rows.lua"),
+    "shard": ("server.lua", "shard.lua", "fence.lua", "members.lua", "transactions.lua", "rows.lua"),
 }
 _OF_A_VIEW = {"fence.lua": ("journal.lua", "copying.lua"), "fence_registry.lua": ("journal_registry.lua",)}
 """Files that take the place of others if the store is a view of a journal."""
+_FUNCTIONS = {"commit": {"read_transactions": ("transactions.lua", "commit_transactions.lua")}}
+"""Functions that are made of files: what they need is created only if they are called."""
 _EVEN_IF_MEMORY_IS_SHORT = "#!lua flags=allow-oom"
 """First line of scripts that apply a record of a journal: a record can't be skipped for want of memory."""
 
@@ -82,6 +84,8 @@ def script(name: str, mode: Mode = Mode.GUARDED) -> Script:
         files = [of_a_view for file in files for of_a_view in _OF_A_VIEW.get(file, (file,))]
     lines = [f"local SCRIPT = '{name}'", *((_DIRECTORY / file).read_text() for file in files)]
     operation = (_DIRECTORY / f"{name}.lua").read_text()
+    for function, parts in _FUNCTIONS.get(kind, {}).items():
+        lines += [f"local function {function}(...)", *((_DIRECTORY / file).read_text() for file in parts), "end"]
     lines += (
         ["local function operate()", operation, "end", "return finish(operate())"]
         if kind == "registry"

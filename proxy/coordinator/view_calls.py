@@ -20,6 +20,8 @@ JOURNALLED = frozenset(
         "release",
         "correct_use",
         "forget_producers",
+        "enlist",
+        "apply_markers",
     }
 )
 """Scripts of shards whose calls are records of the journal: all that change an answer of any script."""

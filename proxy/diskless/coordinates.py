@@ -28,6 +28,7 @@ from proxy.coordinator.interface import (
     Row,
     RunAnswer,
 )
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.telemetry.throttled_log import ThrottledLog
 
@@ -50,16 +51,22 @@ class _Tail:
     __slots__ = (
         "_mark_offset",
         "_marked_s",
+        "aborted",
         "confirmed_s",
         "high_watermark",
         "known_high_watermark",
+        "last_stable_offset",
         "log_start_offset",
         "old_before",
         "rows",
     )
 
-    def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int, now_s: float) -> None:
-        self.rows = rows
+    def __init__(self, answer: LogAnswer, now_s: float) -> None:
+        high_watermark = answer.high_watermark
+        self.rows = list(answer.rows)
+        self.aborted = list(answer.aborted)
+        """Aborted transactions that may have records in the rows."""
+        self.last_stable_offset = answer.last_stable_offset
         self.confirmed_s = now_s
         """Time of the coordinator's last answer about the log."""
         self._marked_s = now_s
@@ -67,7 +74,7 @@ class _Tail:
         """The high watermark at that time: rows before it have been known since then, or longer."""
         self.old_before = 0
         """Rows before it have been known for too long."""
-        self.log_start_offset = log_start_offset
+        self.log_start_offset = answer.log_start_offset
         self.high_watermark = high_watermark
         self.known_high_watermark = high_watermark
         """May be ahead of `high_watermark`, until the announcement comes of what this proxy itself has committed."""
@@ -79,6 +86,28 @@ class _Tail:
         known_for_twice = now_s - self._marked_s >= 2 * _ROWS_TRUSTED_S
         self.old_before = self.high_watermark if known_for_twice else self._mark_offset
         self._marked_s, self._mark_offset = now_s, self.high_watermark
+
+    def answer(self, rows: Sequence[Row]) -> LogAnswer:
+        """Return an answer with some of the rows."""
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if self.aborted and rows:
+            first, end = rows[0].base_offset, rows[-1].last_offset + 1
+            aborted = tuple(one for one in self.aborted if one.last_offset >= first and one.first_offset < end)
+        stable = max(self.last_stable_offset, self.log_start_offset)
+        return LogAnswer(NONE, tuple(rows), self.log_start_offset, self.high_watermark, stable, aborted)
+
+    def extend(self, news: Announcement) -> None:
+        """Take over an announcement that begins at the end of the tail."""
+        self.rows.extend(news.rows)
+        self.aborted.extend(news.aborted)
+        self.high_watermark, self.last_stable_offset = news.high_watermark, news.last_stable_offset
+
+    def drop(self, rows: int) -> None:
+        """Drop the oldest rows."""
+        del self.rows[:rows]
+        if self.aborted:
+            first = self.rows[0].base_offset if self.rows else self.high_watermark
+            self.aborted = [one for one in self.aborted if one.last_offset >= first]
 
 
 class Coordinates:
@@ -112,7 +141,7 @@ class Coordinates:
                 found = await self._coordinator.find([requests[place] for place in unknown])
             except CoordinatorUnavailable as error:
                 self._throttled_log.warning("coordinates_unavailable", reason=str(error))
-                found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
+                found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1)] * len(unknown)
                 self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
             for place, answer in zip(unknown, found, strict=True):
                 if answer.error_code == KAFKA_STORAGE_ERROR:
@@ -182,7 +211,7 @@ class Coordinates:
         now_s = self._now_s()
         too_old = now_s - tail.confirmed_s > self.max_age_s
         if request.offset == tail.high_watermark and trust_ends and not too_old:
-            return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
+            return tail.answer(())
         tail.age(now_s)
         also_old = (also_old or now_s < self._old_are_true_until_s) and not too_old
         rows = tail.rows
@@ -199,7 +228,7 @@ class Coordinates:
                 break
             chosen.append(row)
             size += row.length
-        return LogAnswer(NONE, tuple(chosen), tail.log_start_offset, tail.high_watermark)
+        return tail.answer(chosen)
 
     def _learn(self, request: FindRequest, answer: LogAnswer) -> None:
         """Begin a tail if an answer reaches the end of the log."""
@@ -217,7 +246,7 @@ class Coordinates:
             return
         if known is not None and known.high_watermark >= answer.high_watermark:
             return
-        self._tails[partition] = _Tail(list(answer.rows), answer.log_start_offset, answer.high_watermark, now_s)
+        self._tails[partition] = _Tail(answer, now_s)
         if known is not None:
             self.note(*partition, known.log_start_offset, known.known_high_watermark)
         if len(self._tails) > _MAX_TAILS:
@@ -229,11 +258,10 @@ class Coordinates:
         if tail is not None and news.high_watermark > tail.high_watermark:
             if news.rows and news.rows[0].base_offset == tail.high_watermark:
                 tail.age(self._now_s())
-                tail.rows.extend(news.rows)
-                tail.high_watermark = news.high_watermark
+                tail.extend(news)
                 self._raise_log_start(tail, news.log_start_offset)
                 if len(tail.rows) > _MAX_ROWS_PER_TAIL:
-                    del tail.rows[: _MAX_ROWS_PER_TAIL // 2]
+                    tail.drop(_MAX_ROWS_PER_TAIL // 2)
             else:
                 del self._tails[partition]
         elif tail is not None:
@@ -246,7 +274,7 @@ class Coordinates:
     def _raise_log_start(tail: _Tail, log_start_offset: int) -> None:
         if log_start_offset > tail.log_start_offset:
             tail.log_start_offset = log_start_offset
-            del tail.rows[: bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset)]
+            tail.drop(bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset))
 
 
 def _wake(events: Iterable[asyncio.Event]) -> None:

@@ -14,8 +14,8 @@ from proxy.coordinator.shards import shard_prefix, split_partition_key
 
 INDEX_BYTES_AT = 28
 """Position in a shard's state of the memory that its indexes take, which depends on packing."""
-HASHES = ("logs", "compacted", "raised", "producers", "segments")
-SORTED_SETS = ("producer_ids", "garbage", "tombstones")
+HASHES = ("logs", "compacted", "raised", "producers", "segments", "txn", "shadows")
+SORTED_SETS = ("producer_ids", "garbage", "tombstones", "open", "aborted", "followed")
 
 
 async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -> dict[str, object]:

@@ -3,9 +3,11 @@
 -- ARGV[2]  runs: topic ID and partition (20 bytes), u32 position, u32 count, u8 whether it is under LogAppendTime, then
 --          `count` times
 --          u32 length, u32 records, i64 maximum timestamp, 8 bytes producer ID, i16 epoch, u32 first sequence, u32 the
---          sequence after the last, as the producer counts (2147483647, then 0)
+--          sequence after the last, as the producer counts (2147483647, then 0); if there are transactional batches, then
+--          `count` times u8 transaction version (0 if the batch is not transactional), i64 the offset in the shadow's log from
+--          which on a marker may end the transaction (only of version 2)
 -- ARGV[3]  u32: batches remembered per producer; u64: expiry of producers in ms; 16 bytes: segment; u64: bytes of the
---          shard's indexes at which commits are refused (0: never)
+--          shard's indexes at which commits are refused (0: never); u8 1 if there are transactional batches
 -- Answers, per run: i16 error, i64 log start, i64 high watermark, then without error one BATCH_ANSWER per batch.
 --
 -- A retry gets the answers of the first time, but what was EARLY then is judged again: a batch whose sequence is beyond the
@@ -16,6 +18,10 @@
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
+--
+-- Transactions (commit_transactions.lua) cost a plain commit one comparison a run: their states are read when the first run is found
+-- that has transactional batches, or whose log has an open transaction. A batch may also be EARLY because the marker that ends its
+-- producer's transaction before it was not applied yet.
 
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, INVALID_RECORD = 45, 47, 56, 87
 local THROTTLING_QUOTA_EXCEEDED = 89
@@ -39,7 +45,8 @@ local LOG_APPEND_TIME = 0x10 -- in the format of a ROW
 
 local byte, find = string.byte, string.find
 local request = ARGV[2]
-local most_remembered, expires_after, segment, most_index_bytes = parse('>I4I8c16I8', ARGV[3])
+local most_remembered, expires_after, segment, most_index_bytes, has_kinds = parse('>I4I8c16I8B', ARGV[3])
+has_kinds = has_kinds == 1
 local most_kept_bytes = (most_remembered - 1) * REMEMBERED_BYTES -- in front of the newest
 local now = clock()
 local answers_key, producers_key = prefix .. 'answers:' .. pass .. segment, prefix .. 'producers'
@@ -65,10 +72,13 @@ do
       end
       id_at = id_at + BATCH_BYTES
     end
+    if has_kinds then
+      at = at + count * 9 -- KIND_BYTES of commit_transactions.lua
+    end
   end
 end
 local logs = call('HMGET', logs_key, unpack(partitions))
-local has_state = {} -- of the producers that are in the store, expired or not
+local has_state = {} -- states by field of the producers that are in the store, expired or not
 for at = 1, #fields, MOST_FIELDS_PER_CALL do
   local last = math.min(at + MOST_FIELDS_PER_CALL - 1, #fields)
   local states = call('HMGET', producers_key, unpack(fields, at, last))
@@ -77,7 +87,7 @@ for at = 1, #fields, MOST_FIELDS_PER_CALL do
     if state then
       local field = fields[index]
       local _, last_append = parse(PRODUCER, state)
-      has_state[field] = true
+      has_state[field] = state
       producers[field] = now - last_append < expires_after and state
     end
   end
@@ -108,6 +118,8 @@ local full = most_index_bytes > 0 and index_bytes >= most_index_bytes
 local members, scored, new_logs, new_answers, parts = {}, {}, {}, {}, {}
 local changed_fields, is_changed, new_ids = {}, {}, {}
 local more_bytes, more_offsets = 0, 0
+
+local transactions -- what read_transactions returned, if a run needs it
 
 -- The run that is being worked out.
 local partition, log_start, log_end, bytes, row_count, maximum, row_format
@@ -190,9 +202,21 @@ local function judge(id, epoch, first, after, batch_maximum, was_early)
       end
     end
   end
+  local opens
+  if transactions and not (state and epoch < known_epoch) then
+    local why, what
+    why, what, opens = transactions.check(partition, field, epoch, log_end)
+    if why then
+      return refusal(why, what)
+    end
+    was_early = was_early or (opens and transactions.version == 2) -- KAFKA-18202: it begins with the first sequence
+  end
   local error_code, what = check_sequence(state, known_epoch, epoch, first, was_early)
   if error_code ~= 0 then
     return refusal(error_code, what)
+  end
+  if opens then
+    transactions.open(partition, field, id, log_end, opens)
   end
   if known_epoch == epoch and most_kept_bytes > 0 then
     kept = sub(state, math.max(PRODUCER_BYTES + 1, #state - most_kept_bytes + 1))
@@ -220,10 +244,14 @@ end
 
 -- Work out one run: what to answer, and what to write. `known`: what was answered the last time, if it is not the first.
 local function work_out(index, log, known)
-  local high_watermark, created
+  local high_watermark, created, last_append, stable
   partition = partitions[index]
-  log_start, high_watermark, log_end, bytes, row_count, maximum, created = parse(LOG, log)
+  log_start, high_watermark, log_end, bytes, row_count, maximum, created, last_append, stable = parse(LOG, log)
   local position, count, by_append_time, at = parse(RUN_REST, request, starts[index])
+  if has_kinds or stable < high_watermark then
+    transactions = transactions or read_transactions(partitions, fields, producers, has_state, now)
+    transactions.unstable = stable < high_watermark and stable or nil
+  end
   local append_time, bytes_before, rows_before, end_before = -1, bytes, row_count, log_end
   row_format = FORMAT
   if by_append_time == 1 then
@@ -234,6 +262,9 @@ local function work_out(index, log, known)
     local length, records, batch_maximum, id, epoch, first, after, next_at = parse(BATCH, request, at)
     if by_append_time == 1 then
       batch_maximum = now
+    end
+    if has_kinds then
+      transactions.read_kind(request, starts[index] + RUN_BYTES - PARTITION_BYTES + count * BATCH_BYTES, number)
     end
     local answer = known and sub(known, (number - 1) * BATCH_ANSWER_BYTES + 1, number * BATCH_ANSWER_BYTES)
     local was_early = answer and any_early(answer)
@@ -266,11 +297,16 @@ local function work_out(index, log, known)
   end
   end_row()
   if row_count > rows_before then
-    -- A commit confirms itself: the high watermark and the last stable offset follow the log end at once.
+    -- A commit confirms itself: the high watermark follows the log end at once, and the last stable offset does if none is open.
+    stable = log_end
+    if transactions and transactions.unstable then
+      stable = transactions.unstable
+      transactions.ends[#members] = transactions.announced_ends(partition, log_start, log_end, stable)
+    end
     local count_of_logs = #new_logs
     new_logs[count_of_logs + 1] = partition
     new_logs[count_of_logs + 2] =
-      pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, log_end, changed_at, LOG_FORMAT)
+      pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, stable, changed_at, LOG_FORMAT)
     high_watermark = log_end
     more_bytes, more_offsets = more_bytes + bytes - bytes_before, more_offsets + log_end - end_before
   end
@@ -338,6 +374,9 @@ if #members > 0 then
   if not use then
     call('ZREM', prefix .. 'garbage', segment)
   end
+  if transactions then
+    transactions.write() -- before the rows: they must not be found without it, and be read as committed
+  end
   add_members(rows_key, scored)
   add_members(prefix .. 'producer_ids', new_ids)
   for at = 1, #changed_fields, MOST_FIELDS_PER_CALL do
@@ -357,6 +396,6 @@ else
 end
 if #members > 0 then
   call('HSET', logs_key, unpack(new_logs))
-  announce(members)
+  announce(transactions and transactions.announced(members) or members)
 end
 return reply(parts)

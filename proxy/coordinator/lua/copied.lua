@@ -3,7 +3,8 @@
 -- ENTRY: kind (1 byte, copying.lua), u32 length and name, u8 1 if it exists, u32 length and value: of a field, the score of a member,
 -- or the answers to a commit. The value of a member whose score is always 0 is empty.
 
-local SORTED, NO_SCORES = { g = true, t = true, r = true, i = true }, { r = true, i = true }
+local SORTED = { g = true, t = true, r = true, i = true, o = true, b = true, f = true }
+local NO_SCORES = { r = true, i = true, o = true, b = true }
 local KINDS, KEYS_BY_KIND = kinds_of_keys(), {}
 for key, kind in pairs(KINDS) do
   KEYS_BY_KIND[kind] = key

@@ -11,7 +11,8 @@ local function kinds_of_keys()
   return {
     [logs_key] = 'l', [prefix .. 'packed'] = 'k', [prefix .. 'compacted'] = 'c', [prefix .. 'raised'] = 'u',
     [prefix .. 'producers'] = 'p', [prefix .. 'segments'] = 's', [rows_key] = 'r', [prefix .. 'producer_ids'] = 'i',
-    [prefix .. 'garbage'] = 'g', [prefix .. 'tombstones'] = 't',
+    [prefix .. 'garbage'] = 'g', [prefix .. 'tombstones'] = 't', [prefix .. 'txn'] = 'x', [prefix .. 'open'] = 'o',
+    [prefix .. 'aborted'] = 'b', [prefix .. 'shadows'] = 'h', [prefix .. 'followed'] = 'f',
   }
 end
 local ANSWERS_KIND, ANSWERS_PREFIX, DIRTY_KEY = 'a', prefix .. 'answers:' .. pass, prefix .. 'dirty'

@@ -1,4 +1,4 @@
--- Delete logs, a bounded number of rows and producers per call. From the first call on the logs do not exist, even if later calls
+-- Delete logs, a bounded number of rows, producers and transactions per call. From the first call on the logs do not exist, even if later calls
 -- fail.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
@@ -6,7 +6,7 @@
 -- Answers the logs that have rows or producers left; call again with those.
 
 local PAGE = 16
-local MOST_PRODUCERS = 1000
+local MOST_AT_ONCE = 1000
 
 local request = ARGV[2]
 local producers_key, ids_key = prefix .. 'producers', prefix .. 'producer_ids'
@@ -24,8 +24,10 @@ local function free_page(partition)
       if number > budget then
         break
       end
-      bytes_freed[segment] = (bytes_freed[segment] or 0) + length
-      rows_freed[segment] = (rows_freed[segment] or 0) + 1
+      if length > 0 then -- a marker uses no segment
+        bytes_freed[segment] = (bytes_freed[segment] or 0) + length
+        rows_freed[segment] = (rows_freed[segment] or 0) + 1
+      end
       freed = number
     end
     if freed < rows_in(member) then
@@ -47,15 +49,22 @@ local function free_page(partition)
   return last ~= nil
 end
 
--- Remove producers of a log, within the budget.
-local function free_producers(partition)
-  local ids = call('ZRANGEBYLEX', ids_key, '[' .. partition, end_of(partition), 'LIMIT', '0', math.min(budget, MOST_PRODUCERS))
-  if #ids > 0 then
-    call('HDEL', producers_key, unpack(ids))
-    call('ZREM', ids_key, unpack(ids))
+-- Remove some of what a sorted set has of a log, within the budget, and the same fields of hashes.
+local function free_from(key, partition, ...)
+  local names = some_of(key, partition, math.min(budget, MOST_AT_ONCE))
+  if #names > 0 then
+    for _, hash in ipairs({ ... }) do
+      call('HDEL', hash, unpack(names))
+    end
+    call('ZREM', key, unpack(names))
   end
-  budget = budget - #ids
-  return #ids > 0
+  budget = budget - #names
+  return #names > 0
+end
+
+local function free_some(partition)
+  return free_page(partition) or free_from(open_key, partition) or free_from(aborted_key, partition)
+    or free_from(ids_key, partition, producers_key, transactions_key)
 end
 
 for at = 1, #request, 20 do
@@ -67,8 +76,10 @@ for at = 1, #request, 20 do
     ended = ended + call('HDEL', prefix .. 'packed', partition)
     ended = ended + call('HDEL', prefix .. 'compacted', partition)
     ended = ended + call('HDEL', prefix .. 'raised', partition)
+    ended = ended + call('HDEL', shadows_key, partition)
+    ended = ended + call('ZREM', followed_key, partition)
     changed = changed or ended > 0
-    while budget > 0 and (free_page(partition) or free_producers(partition)) do
+    while budget > 0 and free_some(partition) do
       changed = true
     end
     if is_left(partition) then

@@ -1,4 +1,6 @@
--- Drop the state of expired producers. A call looks at a bounded number.
+-- Drop the state of expired producers, and of their transactions. A call looks at a bounded number.
+--
+-- A producer with an open transaction does not expire. One whose last batch has expired is kept until its last transaction has, too.
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), u64 producer ID to begin with
 -- ARGV[3]  u32: most producers to look at, in all logs together; u64: expiry of producers in ms
@@ -6,6 +8,7 @@
 
 local REQUEST, REQUEST_BYTES = '>c20c8', 28
 local LAST_APPEND_AT, ID_AT = 3, PARTITION_BYTES + 1 -- in a PRODUCER; in a field of the producers' hash
+local CHANGED_AT = 31 -- in a TXN
 
 local request = ARGV[2]
 local budget, expires_after = parse('>I4I8', ARGV[3])
@@ -28,9 +31,13 @@ for at = 1, #request, REQUEST_BYTES do
   if budget > 0 then
     local ids = call('ZRANGEBYLEX', ids_key, '[' .. partition .. id, end_of(partition), 'LIMIT', '0', budget)
     local states = #ids > 0 and call('HMGET', producers_key, unpack(ids)) or {}
+    local known = #ids > 0 and call('HMGET', transactions_key, unpack(ids)) or {}
     for index, field in ipairs(ids) do
-      local state = states[index]
-      if not state or now - parse('>i8', state, LAST_APPEND_AT) >= expires_after then
+      local state, transaction = states[index], known[index]
+      local lasts = state and now - parse('>i8', state, LAST_APPEND_AT) < expires_after
+        or transaction
+          and (is_open_transaction(transaction) or now - parse('>i8', transaction, CHANGED_AT) < expires_after)
+      if not lasts then
         expired[#expired + 1] = field
         dropped = dropped + 1
       end
@@ -46,6 +53,7 @@ if #expired > 0 then
   for at = 1, #expired, 1000 do
     local last = math.min(at + 999, #expired)
     call('HDEL', producers_key, unpack(expired, at, last))
+    call('HDEL', transactions_key, unpack(expired, at, last))
     call('ZREM', ids_key, unpack(expired, at, last))
   end
   note_change(0, 0)

@@ -1,4 +1,4 @@
--- Offsets by timestamp, or by one of ListOffsets' special timestamps.
+-- Offsets by timestamp, or by one of ListOffsets' special timestamps; -1000 is the last stable offset.
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), i64 timestamp, i64 offset before which rows are ignored
 -- Answers, per request: i16 error, i64 offset, i64 timestamp, i64 offset to continue from (-1 at the end). Offset and
@@ -8,7 +8,7 @@
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local ANSWER = '>i2i8i8i8'
-local LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP = -1, -2, -3
+local LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, LATEST_STABLE_TIMESTAMP = -1, -2, -3, -1000
 local ALL = -1
 local LOWEST = -2 ^ 53
 local MOST_ROWS_SEARCHED, PAGE = 500, 16
@@ -110,11 +110,13 @@ local function first_newest_row(partition, first, count, from)
 end
 
 local function look_up(partition, log, timestamp, from)
-  local log_start, high_watermark = parse(LOG, log)
+  local log_start, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
   if timestamp == EARLIEST_TIMESTAMP then
     return 0, log_start, -1, ALL
   elseif timestamp == LATEST_TIMESTAMP then
     return 0, high_watermark, -1, ALL
+  elseif timestamp == LATEST_STABLE_TIMESTAMP then
+    return 0, math.max(stable, log_start), -1, ALL
   end
   local first, confirmed = call('ZLEXCOUNT', rows_key, '-', '(' .. partition), count_before(partition, high_watermark)
   from = math.max(from, log_start)

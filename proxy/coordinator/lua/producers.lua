@@ -7,6 +7,7 @@
 -- producer 8 bytes producer ID, i16 epoch, u32 the sequence after its last one, i64 timestamp of its last batch.
 
 local LAST_APPEND_AT = 3 -- in a PRODUCER
+local SEQUENCES = 2 ^ 31
 local ID_AT = PARTITION_BYTES + 1 -- in a field of the producers' hash
 local BEGINNING = '0' -- and end
 
@@ -23,10 +24,22 @@ local ids = call('ZRANGEBYLEX', prefix .. 'producer_ids', first, end_of(partitio
 local stopped = #ids == count and sub(ids[#ids], ID_AT) or BEGINNING
 local parts = { '\1' .. pack('>B', #stopped) .. stopped }
 local states = #ids > 0 and call('HMGET', prefix .. 'producers', unpack(ids)) or {}
+local known = #ids > 0 and call('HMGET', transactions_key, unpack(ids)) or {}
 for index, state in ipairs(states) do
-  if state and now - parse('>i8', state, LAST_APPEND_AT) < expires_after then
-    -- The epoch begins a PRODUCER; the newest REMEMBERED, of 24 bytes, ends it.
-    parts[#parts + 1] = sub(ids[index], ID_AT) .. sub(state, 1, 2) .. sub(state, -20, -17) .. sub(state, -8)
+  local transaction = known[index]
+  local is_open = transaction and is_open_transaction(transaction)
+  if state and (is_open or now - parse('>i8', state, LAST_APPEND_AT) < expires_after) then
+    local sequence, timestamp, first, coordinator_epoch = UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN
+    -- The newest REMEMBERED, of 24 bytes, ends the state. A marker leaves one without a batch (apply_markers.lua).
+    if parse('>i4', state, #state - 23) >= 0 then
+      sequence, timestamp = (parse('>I4', state, #state - 19) - 1) % SEQUENCES, parse('>i8', state, #state - 7)
+    end
+    if transaction then
+      local _
+      _, first, _, _, coordinator_epoch = parse(TXN, transaction)
+    end
+    parts[#parts + 1] = sub(ids[index], ID_AT) .. sub(state, 1, 2)
+      .. pack('>i4i8i4i8', sequence, timestamp, coordinator_epoch, first)
   end
 end
 return reply(parts)

@@ -18,7 +18,7 @@ local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 2, 4, 64 -- in members of an index
 local request = ARGV[2]
 
 local freed_bytes, freed_rows, used_bytes, used_rows = {}, {}, {}, {}
-local more_rows, more_bytes, cursors = 0, 0, {}
+local more_rows, more_bytes, cursors, changed = 0, 0, {}, false
 
 -- For a loop over the rows of a member as a caller packs them, from the given row on: its number, and the row.
 local function each_packed(member, first)
@@ -138,8 +138,10 @@ local function free(at, count)
   local bytes = 0
   for number = 0, count - 1 do
     local _, _, _, segment, _, length = parse(GIVEN, request, at + number * GIVEN_BYTES)
-    freed_bytes[segment] = (freed_bytes[segment] or 0) + length
-    freed_rows[segment] = (freed_rows[segment] or 0) + 1
+    if length > 0 then -- a marker uses no segment
+      freed_bytes[segment] = (freed_bytes[segment] or 0) + length
+      freed_rows[segment] = (freed_rows[segment] or 0) + 1
+    end
     bytes = bytes + length
   end
   return bytes
@@ -178,6 +180,7 @@ local function swap(partition, at, count, new)
   -- From here on no error may happen. Removals come first: a server without free memory allows removals, and then also
   -- the writes after them.
   begin_change()
+  changed = true
   local first_end, last_end = parse('>i8', members[1], LAST_AT), parse('>i8', members[#members], LAST_AT)
   local added = built(partition, members, before, until_row, new, new_maximum, start)
   for _, member in ipairs(members) do
@@ -207,8 +210,8 @@ while at <= #request do
   end
   parts[#parts + 1] = string.char(swap(partition, old_at, count, new))
 end
-if not next(freed_rows) then
-  return reply(parts) -- nothing was changed
+if not changed then
+  return reply(parts)
 end
 note_change(more_rows, more_bytes)
 for segment, bytes in pairs(used_bytes) do

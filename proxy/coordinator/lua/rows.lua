@@ -15,12 +15,6 @@ local function end_of(partition)
   return '(' .. partition .. string.rep('\255', 8)
 end
 
--- The entry of a log in an announcement has its new rows, each as a member. Without new rows it is this placeholder of the same
--- length: format 0, and as last offset the one before the high watermark.
-local function announcement_without_rows(partition, log_start, high_watermark)
-  return partition .. pack(ROW, high_watermark - 1, log_start, 0, 0, NO_SERVER, 0, 0, 0, 0, 0)
-end
-
 -- Some members of a log in order: those that end at `from` or after it, and before `until_offset` (nil: all).
 local function members_from(partition, from, until_offset, limit)
   local last = until_offset and bound(partition, until_offset, '(') or end_of(partition)
@@ -37,10 +31,22 @@ local function count_before(partition, offset)
   return offset > 0 and call('ZLEXCOUNT', rows_key, '[' .. partition, bound(partition, offset, '(')) or 0
 end
 
--- True if a deletion of a log has left members or producers of it.
+-- Some of what a sorted set has of a log, in order.
+local function some_of(key, partition, limit)
+  return call('ZRANGEBYLEX', key, '[' .. partition, end_of(partition), 'LIMIT', '0', limit)
+end
+
+-- True if a deletion of a log has left members, producers or transactions of it.
 local function is_left(partition)
-  return members_from(partition, 0, nil, 1)[1] ~= nil
-    or call('ZRANGEBYLEX', prefix .. 'producer_ids', '[' .. partition, end_of(partition), 'LIMIT', '0', '1')[1] ~= nil
+  return some_of(rows_key, partition, '1')[1] ~= nil
+    or some_of(prefix .. 'producer_ids', partition, '1')[1] ~= nil
+    or some_of(aborted_key, partition, '1')[1] ~= nil
+end
+
+-- The first offset of the oldest open transaction of a log, `none` if there is none.
+local function first_unstable(partition, none)
+  local oldest = some_of(open_key, partition, '1')[1]
+  return oldest and parse('>i8', oldest, PARTITION_BYTES + 1) or none
 end
 
 -- Remove the members of a log that end between two offsets, both included.

@@ -26,6 +26,8 @@
 -- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
 -- <prefix>announcements      pub/sub channel
 --
+-- The keys of transactions are in transactions.lua.
+--
 -- Numbers are doubles here: exact up to 2^53. Producer IDs are never made numbers.
 
 local call, pack, parse, sub = redis.call, struct.pack, struct.unpack, string.sub

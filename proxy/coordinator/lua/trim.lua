@@ -7,7 +7,8 @@
 -- Answers, per request: i16 error, i64 log start, u8 1 if there is more to free; call again then.
 --
 -- Retention works as in Kafka's UnifiedLog, with a row instead of a segment: it frees rows from the oldest on, as long as the
--- newest timestamp in the row is older than the retention, or the log without the row still has at least the retention bytes.
+-- newest timestamp in the row is older than the retention, or the log without the row still has at least the retention bytes. It frees
+-- no row that has the last stable offset or ends after it: no row of an open transaction. DeleteRecords does.
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8i8B', 45
 local OFFSET_OUT_OF_RANGE = 1
@@ -25,7 +26,7 @@ local parts = {}
 local function expired(last, length, maximum, append_time, log, retention_ms, retention_bytes, by_append_time)
   if last < log.start then
     return true
-  elseif last >= log.high_watermark then
+  elseif last >= log.stable then
     return false
   end
   local time = (by_append_time == 1 or maximum == NO_TIMESTAMP) and append_time or maximum
@@ -41,8 +42,10 @@ local function free_from(member, most, log, ...)
       break
     end
     log.start, log.bytes, freed = math.max(log.start, last + 1), log.bytes - length, number
-    bytes_freed[segment] = (bytes_freed[segment] or 0) + length
-    rows_freed[segment] = (rows_freed[segment] or 0) + 1
+    if length > 0 then -- a marker uses no segment
+      bytes_freed[segment] = (bytes_freed[segment] or 0) + length
+      rows_freed[segment] = (rows_freed[segment] or 0) + 1
+    end
   end
   return freed
 end
@@ -87,7 +90,7 @@ for at = 1, #request, REQUEST_BYTES do
     parts[#parts + 1] = pack('>i2i8B', UNKNOWN_TOPIC_OR_PARTITION, -1, 0)
   else
     local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable = parse(LOG, packed_log)
-    local log = { start = start, high_watermark = high_watermark, bytes = bytes }
+    local log = { start = start, stable = stable, bytes = bytes }
     if before == HIGH_WATERMARK then
       before = high_watermark
     end
@@ -105,7 +108,8 @@ for at = 1, #request, REQUEST_BYTES do
           call('HDEL', logs_key, partition) -- a removal comes first here too
         end
         call('HSET', logs_key, partition, packed)
-        trimmed[#trimmed + 1] = announcement_without_rows(partition, log.start, high_watermark)
+        call('ZREMRANGEBYLEX', aborted_key, '[' .. partition, bound(partition, log.start, '('))
+        trimmed[#trimmed + 1] = announced_ends(partition, log.start, high_watermark, stable)
       end
       parts[#parts + 1] = pack('>i2i8B', 0, log.start, more and 1 or 0)
     end

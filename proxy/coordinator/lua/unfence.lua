@@ -22,7 +22,8 @@ local changed, raised_to, announcements, raised, made = {}, {}, {}, 0, 0
 local function put(partition, log)
   changed[#changed + 1], changed[#changed + 2] = partition, log
   raised_to[#raised_to + 1], raised_to[#raised_to + 2] = partition, sub(log, 17, 24) -- the log end
-  announcements[#announcements + 1] = announcement_without_rows(partition, parse('>i8i8', log))
+  local start, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
+  announcements[#announcements + 1] = announced_ends(partition, start, high_watermark, stable)
 end
 
 local logs = call('HGETALL', logs_key)
@@ -37,7 +38,9 @@ for index = 1, #logs, 2 do
   end
   log_end = log_end + raise
   lives_here[logs[index]] = true
-  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, log_end, changed_at, LOG_FORMAT))
+  -- Open transactions stay open: their markers, or an operator, end them.
+  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, first_unstable(logs[index], log_end),
+    changed_at, LOG_FORMAT))
   raised = raised + 1
 end
 for at = 1, #partitions, 20 do

@@ -125,7 +125,7 @@ class Histories(RuleBasedStateMachine):
         """Return live bytes and rows, by shard and segment."""
         used: dict[tuple[int, bytes], list[int]] = {}
         for log, kept in self.model.logs.items():
-            for row in kept.rows:
+            for row in filter(attrgetter("length"), kept.rows):
                 use = used.setdefault((shard_of(partition_key(*log), SHARDS), row.segment), [0, 0])
                 use[0] += row.length
                 use[1] += 1

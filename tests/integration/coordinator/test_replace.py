@@ -13,6 +13,7 @@ from proxy.coordinator.interface import (
     DeleteRequest,
     FindRequest,
     ListRequest,
+    LogAnswer,
     PartitionRun,
     ProposedBatch,
     RetainRequest,
@@ -79,7 +80,7 @@ async def test_a_new_row_replaces_neighbours(coordinator) -> None:
     assert await coordinator.rows.replace([swap(before[1:4], new)]) == [REPLACED]
     assert await rows(coordinator) == (before[0], new, before[4])
     (log,) = await coordinator.describe(TOPIC, [0])
-    assert log == (0, 50, 50, 500, 3)
+    assert log == (0, 50, 50, 500, 3, 50)
     assert await coordinator.segment_use([new.segment, segments[1]]) == [(300, 1), (0, 0)]
     assert set(await coordinator.garbage(0, 10)) == set(segments[1:4])
     await append(coordinator, 6)
@@ -162,7 +163,7 @@ async def test_rows_that_retention_trimmed_count_as_changed(coordinator) -> None
         "its first row is still there, as a whole"
     )
     (log,) = await coordinator.describe(TOPIC, [0])
-    assert log == (15, 30, 30, 200, 1)
+    assert log == (15, 30, 30, 200, 1, 30)
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, -1)])
     assert await coordinator.rows.replace([swap(old[1:], new)]) == [CHANGED]
 
@@ -177,7 +178,7 @@ async def test_a_new_row_that_ends_before_the_log_start_is_not_kept(coordinator)
         assert [one.row for one in (await coordinator.rows.index_page(TOPIC, 0, 0)).rows] == [old[1]]
         assert await coordinator.segment_use([new.segment]) == [(0, 0)]
     (log,) = await coordinator.describe(TOPIC, [0])
-    assert log == (5, 20, 20, 100, 1)
+    assert log == (5, 20, 20, 100, 1, 20)
 
 
 async def test_a_deleted_log_is_gone(coordinator) -> None:
@@ -232,9 +233,9 @@ async def test_readers_find_their_way_over_what_is_left_out(coordinator) -> None
         (answer,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1)])
         assert (answer.error_code, answer.rows[0].base_offset) == (0, first), offset
     for offset in (50, 59, 60):
-        assert await coordinator.find([FindRequest(TOPIC, 0, offset, 1)]) == [(0, (), 0, 60)]
+        assert await coordinator.find([FindRequest(TOPIC, 0, offset, 1)]) == [LogAnswer(0, (), 0, 60, 60)]
     (log,) = await coordinator.describe(TOPIC, [0])
-    assert log == (0, 60, 60, 340, 4)
+    assert log == (0, 60, 60, 340, 4, 60)
     await append(coordinator, 7)
     (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 50, 1)])
     assert answer.rows[0].base_offset == 60

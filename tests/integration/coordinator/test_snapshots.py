@@ -16,6 +16,7 @@ from proxy import config
 from proxy.coordinator import loading
 from proxy.coordinator.copying import copy_shard
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, PartitionRun
+from proxy.coordinator.journal_records import RULES
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
@@ -295,7 +296,7 @@ async def test_a_snapshot_of_a_newer_release_is_left_alone(make_proxy, tmp_path:
     before = await digest_of(client, proxy.coordinator, SHARDS)
     newest, older = await proxy.snapshots.kept(SHARD)
     manifest = tmp_path / "bucket" / newest.key
-    manifest.write_text(manifest.read_text().replace('"rules": 1', '"rules": 2'))
+    manifest.write_text(manifest.read_text().replace(f'"rules": {RULES}', f'"rules": {RULES + 1}'))
     assert [kept.key for kept in await proxy.snapshots.kept(SHARD)] == [older.key]
     wipe(store)
     assert await digest_of(client, make_proxy().coordinator, SHARDS) == before

@@ -16,6 +16,7 @@ from proxy.coordinator.interface import (
     DeleteRequest,
     FindRequest,
     ListRequest,
+    LogAnswer,
     PartitionRun,
     ProposedBatch,
     RetainRequest,
@@ -69,7 +70,7 @@ async def test_records_before_an_offset_are_deleted_for_every_reader(coordinator
     await append(coordinator, 1, 2, 3, records=10)
     assert await delete(coordinator, 15) == (0, 15)
     assert await ends(coordinator) == (15, 30, 200, 2)
-    assert await coordinator.find([FindRequest(TOPIC, 0, 14, 1)]) == [(OUT_OF_RANGE, (), 15, 30)]
+    assert await coordinator.find([FindRequest(TOPIC, 0, 14, 1)]) == [LogAnswer(OUT_OF_RANGE, (), 15, 30, 30)]
     (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 15, 1)])
     assert [(row.base_offset, row.last_offset) for row in answer.rows] == [(10, 19)]
     assert await coordinator.list_offsets([ListRequest(TOPIC, 0, EARLIEST_TIMESTAMP)]) == [(0, 15, -1)]
@@ -228,7 +229,7 @@ async def test_readers_are_notified_of_a_new_log_start(make_coordinator) -> None
     announcements = coordinator.announcements()
     assert await anext(announcements) is None
     await delete(coordinator, 1)
-    assert await anext(announcements) == Announcement(TOPIC, 0, (), 1, 2)
+    assert await anext(announcements) == Announcement(TOPIC, 0, (), 1, 2, 2)
     await announcements.aclose()
 
 

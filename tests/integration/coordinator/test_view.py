@@ -14,7 +14,7 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, FindRequest, LogAnswer, PartitionRun
 from proxy.coordinator.interface_journal import Appended
 from proxy.coordinator.interface_registry import TopicReserved
-from proxy.coordinator.journal_records import JournalledCall, pack_record
+from proxy.coordinator.journal_records import RULES, JournalledCall, pack_record
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.integration.coordinator.conftest import MakeCoordinator, Store
@@ -198,7 +198,7 @@ async def test_a_shard_in_which_a_script_stopped_halfway_is_rebuilt(proxies, cli
 async def test_records_that_are_no_calls_are_skipped(proxies, journal) -> None:
     first, _ = proxies
     good = pack_record(JournalledCall("commit", (b"", b"")))
-    for value in (b"", b"x", good[:-1], good.replace(b"commit", b"unfenc"), b"\1\0\1" + bytes(9) + b"\7"):
+    for value in (b"", b"x", good[:-1], good.replace(b"commit", b"unfenc"), good[:3] + bytes(9) + b"\7"):
         await journal.append(SHARD, value)
     assert reported(await commit(first, plain(1))) == [(0, 0, False)]
 
@@ -206,8 +206,8 @@ async def test_records_that_are_no_calls_are_skipped(proxies, journal) -> None:
 async def test_a_record_of_a_newer_release_is_not_passed_over(proxies, journal) -> None:
     first, _ = proxies
     assert (await found(first)).high_watermark == 0
-    await journal.append(SHARD, b"\1\0\2" + bytes(9))
-    with pytest.raises(CoordinatorUnavailable, match="rules 2; this release knows 1"):
+    await journal.append(SHARD, b"\1" + (RULES + 1).to_bytes(2, "big") + bytes(9))
+    with pytest.raises(CoordinatorUnavailable, match=f"rules {RULES + 1}; this release knows 1 and {RULES}"):
         await first.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (plain(3),))])
     assert (await found(first)).high_watermark == 0
 

@@ -22,6 +22,7 @@ from proxy.coordinator.interface import (
     Row,
     RunAnswer,
 )
+from proxy.coordinator.interface_transactions import AbortedTransaction
 
 TOPIC = bytes(range(16))
 HEADER = b"incarnat0123456789abcdef" + b"".join(number.to_bytes(8, "big") for number in (5, 6, 8, 7, 9, 10)) + bytes(4)
@@ -73,6 +74,17 @@ def test_a_run() -> None:
     assert packed[29:63] == packed[63:] == struct.pack(">IIqqhII", 100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2, 1)
 
 
+def test_transactional_batches_of_a_run() -> None:
+    plain = ProposedBatch(100, 3, 1_000, 7, 4, 0)
+    first, second = plain._replace(transaction_version=1), plain._replace(transaction_version=2, markers_from=9)
+    runs = [PartitionRun(TOPIC, 5, 1, (plain, some, plain)) for some in (plain, first, second)]
+    assert [packing.are_transactional([run]) for run in runs] == [False, True, True]
+    packed = [packing.pack_run(run, transactional=True) for run in runs]
+    assert {one[: 29 + 3 * 34] for one in packed} == {packing.pack_run(runs[0])}
+    kinds = [one[29 + 3 * 34 :] for one in packed]
+    assert kinds == [struct.pack(">BqBqBq", 0, -1, *kind, 0, -1) for kind in ((0, -1), (1, -1), (2, 9))]
+
+
 @pytest.mark.parametrize(
     ("base", "records", "after"),
     [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 2, 1, 2**31 - 1), (2**31 - 2, 5, 3), (0, 2**31 - 1, 2**31 - 1)],
@@ -104,37 +116,45 @@ def test_run_answers() -> None:
 
 @given(st.lists(st.lists(rows, max_size=3), max_size=4))
 def test_log_answers_round_trip(found: list[list[Row]]) -> None:
-    answers = [LogAnswer(index % 2, tuple(some), index, index + 1) for index, some in enumerate(found)]
+    aborted = AbortedTransaction(8, 2, 2**62, 9)
+    answers = [
+        LogAnswer(index % 2, tuple(some), index, index + 1, index - 1, (aborted,) * index)
+        for index, some in enumerate(found)
+    ]
     reply = HEADER
     for answer in answers:
-        reply += struct.pack(
-            ">hqqI", answer.error_code, answer.log_start_offset, answer.high_watermark, len(answer.rows)
-        )
-        reply += b"".join(map(packed_row, answer.rows))
+        bounds = (answer.log_start_offset, answer.high_watermark, answer.last_stable_offset)
+        reply += struct.pack(">hqqqII", answer.error_code, *bounds, len(answer.rows), len(answer.aborted))
+        reply += b"".join(map(packed_row, answer.rows)) + struct.pack(">qqqq", *aborted) * len(answer.aborted)
     assert list(packing.unpack_log_answers(reply)) == answers
 
 
-@given(st.lists(st.lists(rows, max_size=3), max_size=4))
-def test_announcements_round_trip(found: list[list[Row]]) -> None:
+@given(st.lists(st.tuples(st.lists(rows, max_size=3), st.booleans()), max_size=4))
+def test_announcements_round_trip(found: list[tuple[list[Row], bool]]) -> None:
+    aborted = (AbortedTransaction(8, 2, 2**62, 9),)
     announcements = [
-        Announcement(TOPIC, index, tuple(some), index, some[-1].last_offset + 1 if some else 7)
-        for index, some in enumerate(found)
+        Announcement(TOPIC, index, tuple(some), index, end, 5 if open_ or not some else end, aborted * open_)
+        for index, (some, open_) in enumerate(found)
+        for end in [some[-1].last_offset + 1 if some else 7]
     ]
     message = HEADER
     for one in announcements:
         log = TOPIC + one.partition.to_bytes(4, "big")
         for row in one.rows:
             message += log + packed_row(row, one.log_start_offset)
-        if not one.rows:
-            message += log + struct.pack(">qq57x", one.high_watermark - 1, one.log_start_offset)
+        for last, first, producer_id, stable in one.aborted:
+            message += log + struct.pack(">qqBqqq32x", last, one.log_start_offset, 4, first, producer_id, stable)
+        if not one.rows or one.last_stable_offset != one.high_watermark:
+            ends = (one.high_watermark - 1, one.log_start_offset, 0, one.last_stable_offset)
+            message += log + struct.pack(">qqBq48x", *ends)
     assert list(packing.unpack_announcements(message)) == announcements
 
 
 def test_offset_answers_and_descriptions() -> None:
     reply = HEADER + struct.pack(">hqqqhqqq", 0, 5, 6, 7, 3, -1, -1, -1)
     assert list(packing.unpack_offset_answers(reply)) == [(OffsetAnswer(0, 5, 6), 7), (OffsetAnswer(3, -1, -1), -1)]
-    reply = HEADER + struct.pack(">BqqqqqBqqqqq", 1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0)
-    assert list(packing.unpack_descriptions(reply)) == [LogDescription(2, 3, 4, 5, 6), None]
+    reply = HEADER + struct.pack(">B6qB48x", 1, 2, 3, 4, 5, 6, 7, 0)
+    assert list(packing.unpack_descriptions(reply)) == [LogDescription(2, 3, 4, 5, 6, 7), None]
 
 
 def test_requests() -> None:

@@ -201,7 +201,7 @@ async def test_other_errors_and_records_are_answered_at_once(
 
     async def fenced(requests: Sequence[FindRequest]) -> list[LogAnswer]:
         return [
-            answer if request.partition else LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)
+            answer if request.partition else LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1)
             for request, answer in zip(requests, await find(requests), strict=True)
         ]
 

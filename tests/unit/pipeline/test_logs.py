@@ -83,7 +83,7 @@ class Failing:
         if self.left:
             self.left -= 1
             raise self.error
-        return [LogAnswer(0, (Row(0, 0, bytes(16), 1, 10, 0, 0),), 0, 1)]
+        return [LogAnswer(0, (Row(0, 0, bytes(16), 1, 10, 0, 0),), 0, 1, 1)]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def test_a_fenced_shard_is_reported_at_once(pauses: list[float]) -> None:
 
     class Fenced:
         async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
-            return [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)]
+            return [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1)]
 
     with pytest.raises(ShardFenced, match="partition 3 is fenced"):
         await anext(rows_of_log(Fenced(), TOPIC, 3))  # type: ignore[arg-type]

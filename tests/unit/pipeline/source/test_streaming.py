@@ -21,7 +21,7 @@ COUNTS = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 9)), st.integers
 def sight(topic_id: bytes = A, *ends: tuple[int, int], name: str = "t") -> Sight:
     """A topic with log start and high watermark of each partition."""
     topic = ChosenTopic(name, topic_id, tuple(range(len(ends))))
-    logs = {(name, number): LogDescription(start, end, end, 0, 0) for number, (start, end) in enumerate(ends)}
+    logs = {(name, number): LogDescription(start, end, end, 0, 0, end) for number, (start, end) in enumerate(ends)}
     return Sight([topic], logs)
 
 
@@ -142,7 +142,7 @@ def test_records_that_were_deleted_before_a_new_partition_was_read_are_a_loss() 
 
 
 def test_a_partition_that_is_chosen_no_longer_is_a_loss_and_its_place_is_kept() -> None:
-    narrow = Sight([ChosenTopic("t", A, (0,))], {("t", 0): LogDescription(0, 110, 110, 0, 0)})
+    narrow = Sight([ChosenTopic("t", A, (0,))], {("t", 0): LogDescription(0, 110, 110, 0, 0, 110)})
     with pytest.raises(DataLoss, match="t-1 was deleted, or is chosen no longer; it was read up to 100"):
         triggers().end(at(A, 100, 100), narrow, most=None, wait=True)
     end = triggers(failOnDataLoss="false").end(at(A, 100, 100), narrow, most=None, wait=True)

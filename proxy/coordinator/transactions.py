@@ -1,0 +1,52 @@
+"""The part of the coordinator for transactions, on a Redis-compatible store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.coordinator import packing_transactions
+from proxy.coordinator.interface_transactions import (
+    EnlistAnswer,
+    Enlistment,
+    MarkersApplied,
+    MarkersRead,
+    ShadowPosition,
+)
+from proxy.coordinator.shard_calls import ShardCalls, merge
+from proxy.coordinator.shards import partition_key
+
+_PART_WEIGHT = 4
+"""Cost of a partition for the store, in markers."""
+
+
+class RedisTransactions:
+    """Implements `interface_transactions.TransactionCoordinator`, which documents the methods."""
+
+    def __init__(self, calls: ShardCalls, *, producer_id_expiration_ms: int) -> None:
+        self._calls = calls
+        self._expiry = packing_transactions.pack_expiry(producer_id_expiration_ms)
+
+    async def enlist(self, enlistments: Sequence[Enlistment]) -> list[EnlistAnswer]:
+        keys = [partition_key(one.topic_id, one.partition) for one in enlistments]
+        packed = [packing_transactions.pack_enlistment(one) for one in enlistments]
+        replies = self._calls.certain("enlist", keys, await self._calls.run("enlist", keys, packed))
+        return merge(keys, replies, lambda reply, _: packing_transactions.unpack_enlist_answers(reply))
+
+    async def apply_markers(self, parts: Sequence[MarkersRead]) -> list[MarkersApplied]:
+        keys = [partition_key(part.topic_id, part.partition) for part in parts]
+        if len(set(keys)) != len(keys):
+            raise ValueError("markers of one partition are applied in one part")
+        packed = [packing_transactions.pack_markers(part) for part in parts]
+        weights = [_PART_WEIGHT + len(part.markers) for part in parts]
+        replies = await self._calls.run("apply_markers", keys, packed, self._expiry, weights=weights)
+        replies = self._calls.certain("apply_markers", keys, replies)
+        return merge(keys, replies, lambda reply, _: packing_transactions.unpack_applied(reply))
+
+    async def positions(self, logs: Sequence[tuple[bytes, int]]) -> list[ShadowPosition | None]:
+        keys = [partition_key(topic_id, partition) for topic_id, partition in logs]
+        replies = self._calls.certain("shadow_positions", keys, await self._calls.run("shadow_positions", keys, keys))
+        return merge(keys, replies, lambda reply, _: packing_transactions.unpack_positions(reply))
+
+    async def followed(self, for_ms: int) -> list[tuple[bytes, int]]:
+        replies = await self._calls.run_everywhere("followed", packing_transactions.pack_for_ms(for_ms))
+        return [log for reply in replies for log in packing_transactions.unpack_followed(reply)]
