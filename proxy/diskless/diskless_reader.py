@@ -7,15 +7,21 @@ Blocks that are not in memory are read for all partitions at the same time, as m
 hold, for a limited time. A partition's records then end at the first row that is missing, as long as the answer has
 something. The client requests the rest, and rotates its partitions, so that each is the first at some time.
 
+A reader of committed records (`read_committed`) gets whole batches before the last stable offset. It gets records of
+aborted transactions too, with the list of these transactions, as from a broker, and leaves the records out itself.
+
 If a segment is gone, its coordinates are old: the coordinator is asked for the new ones.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.diskless.cache import PatchedRun
 from proxy.diskless.coordinates import Coordinates
 from proxy.diskless.row_reader import HeldRows, RowReader
@@ -38,6 +44,8 @@ class ReadRequest(NamedTuple):
     partition: int
     offset: int
     max_bytes: int
+    committed: bool = False
+    """True if the reader gets nothing from the last stable offset on (`read_committed`)."""
 
 
 class PartitionRead(NamedTuple):
@@ -49,7 +57,11 @@ class PartitionRead(NamedTuple):
     log_start_offset: int = _UNKNOWN_OFFSET
     high_watermark: int = _UNKNOWN_OFFSET
     more: bool = False
-    """Whether more lies below the high watermark, which limits kept back: those on bytes or on rows, or the caches'."""
+    """Whether more lies below the end for this reader, which limits kept back: those on bytes or on rows, or the
+    caches'."""
+    last_stable_offset: int = _UNKNOWN_OFFSET
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions that may have records in `records`, in the order of their last offsets."""
 
 
 class DisklessReader:
@@ -82,7 +94,8 @@ class DisklessReader:
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
             for request in requests
         ]
-        answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
+        located = await self.coordinates.locate(wanted, trust_ends=trust_ends)
+        answers = [_readable(request, answer) for request, answer in zip(requests, located, strict=True)]
         rows = self._choose(requests, answers, max_bytes, first_exempt)
         await rows.load(max(wait_s, self.shortest_wait_s))
         if rows.had_to_read and not any(map(_is_told, requests, answers)):
@@ -122,7 +135,8 @@ class DisklessReader:
         wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
         for _ in range(_MAX_LOOKS):
             self.coordinates.forget(request.topic_id)
-            (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
+            (located,) = await self.coordinates.locate([wanted], trust_ends=False)
+            answer = _readable(request, located)
             if answer.rows[:1] == (gone,):
                 self._throttled_log.error(
                     "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
@@ -142,12 +156,13 @@ class DisklessReader:
         """Return the rows up to the first one whose segment is gone. Raises _RowGone if that is the very first row."""
         if answer.error_code != NONE:
             return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
-        if not answer.rows and request.offset < answer.high_watermark:
-            return _gap(request.offset, answer, limit, first_exempt)
+        end = _end(request, answer)
+        if not answer.rows and request.offset < end:
+            return _gap(request, answer, limit, first_exempt)
         records: list[Buffer] = []
         size, error_code = 0, NONE
         # The coordinator returns no more rows than the limit takes, and not very many.
-        more = bool(answer.rows) and answer.rows[-1].last_offset + 1 < answer.high_watermark
+        more = bool(answer.rows) and answer.rows[-1].last_offset + 1 < end
         for row in answer.rows:
             if size >= limit and not (first_exempt and not size):
                 more = True
@@ -166,31 +181,61 @@ class DisklessReader:
                 # `load` has read all that there was time and room for.
                 more = size > 0
                 break
-            start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
-            if end > start:
-                records.append(run.data[start:end])
-                size += end - start
-            if end < len(run.data):
+            run = _until(run, end) if row.last_offset >= end else run
+            begin, stop = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
+            if stop > begin:
+                records.append(run.data[begin:stop])
+                size += stop - begin
+            if stop < len(run.data):
                 more = True
                 break
-        return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark, more)
+        bounds = (answer.log_start_offset, answer.high_watermark)
+        aborted = _aborted(request, answer) if size else ()
+        return PartitionRead(error_code, records, size, *bounds, more, answer.last_stable_offset, aborted)
 
 
 def _is_told(request: ReadRequest, answer: LogAnswer) -> bool:
     """Return whether the answer has something although no object is read, so that other partitions need not wait."""
-    is_gap = not answer.rows and request.offset < answer.high_watermark
+    is_gap = not answer.rows and request.offset < _end(request, answer)
     return answer.error_code == KAFKA_STORAGE_ERROR or (answer.error_code == NONE and is_gap)
 
 
-def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:
+def _end(request: ReadRequest, answer: LogAnswer) -> int:
+    """Return the end of the log for this reader."""
+    return answer.last_stable_offset if request.committed else answer.high_watermark
+
+
+def _readable(request: ReadRequest, answer: LogAnswer) -> LogAnswer:
+    """Return an answer without the rows that the reader gets nothing of."""
+    if not request.committed or answer.last_stable_offset >= answer.high_watermark:
+        return answer
+    end = answer.last_stable_offset
+    count = bisect_left(answer.rows, end, key=attrgetter("base_offset")) if request.offset < end else 0
+    return answer._replace(rows=answer.rows[:count])
+
+
+def _until(run: PatchedRun, end: int) -> PatchedRun:
+    """Return the batches that end before an offset."""
+    batches = tuple(batch for batch in run.batches if batch.last_offset < end)
+    size = batches[-1].position + batches[-1].length if batches else 0
+    return PatchedRun(run.data[:size], batches)
+
+
+def _aborted(request: ReadRequest, answer: LogAnswer) -> tuple[AbortedTransaction, ...]:
+    """Return the transactions that concern the reader (`UnifiedLog.collectAbortedTransactions`)."""
+    return tuple(one for one in answer.aborted if one.last_offset >= request.offset) if request.committed else ()
+
+
+def _gap(request: ReadRequest, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:
     """Return a batch that leads a reader over offsets at the log's end without records, which an accepted loss leaves.
 
     A reader that got nothing would stay at its offset until the next write, and never reach the end that it sees.
     """
-    batch = empty_batch(offset, answer.high_watermark, _LEADER_EPOCH)
+    batch = empty_batch(request.offset, _end(request, answer), _LEADER_EPOCH)
     records: list[Buffer] = [batch] if first_exempt or len(batch) <= limit else []
     size = sum(map(len, records))
-    return PartitionRead(NONE, records, size, answer.log_start_offset, answer.high_watermark)
+    bounds = (answer.log_start_offset, answer.high_watermark)
+    return PartitionRead(NONE, records, size, *bounds, last_stable_offset=answer.last_stable_offset)
 
 
 class _RowGone(Exception):
@@ -204,6 +249,8 @@ class _RowGone(Exception):
 def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bool) -> tuple[int, int]:
     """Return the bytes of a run from the batch that holds `offset` on, as many whole batches as fit."""
     data, batches = run
+    if not batches:
+        return 0, 0
     if batches[0].last_offset >= offset and len(data) <= limit:
         return 0, len(data)
     start = end = -1

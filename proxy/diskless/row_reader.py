@@ -11,12 +11,31 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
 from proxy.coordinator.interface import Row
+from proxy.coordinator.packing_transactions import marker_of
 from proxy.diskless.cache import BlockCache, PatchedRun
+from proxy.records.batches import BatchBounds, control_batch
 from proxy.storage.interface import StorageError
 
+_LEADER_EPOCH = 0
 _READS_AT_A_TIME = 32
 """Maximum number of blocks that one answer requests from the caches at a time. It bounds what a cancelled reader leaves
 under way."""
+
+
+def marker_run(row: Row) -> PatchedRun:
+    """Return the control batch of a transaction's marker, whose row has no object."""
+    marker = marker_of(row)
+    batch = control_batch(
+        row.base_offset,
+        _LEADER_EPOCH,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        committed=marker.committed,
+        timestamp_ms=marker.timestamp_ms,
+        log_append_time=marker.log_append_time,
+    )
+    return PatchedRun(memoryview(batch), (BatchBounds(0, len(batch), row.base_offset, row.last_offset),))
 
 
 class RowReader:
@@ -29,7 +48,10 @@ class RowReader:
         self._now_ms = now_ms
 
     def cached(self, row: Row) -> PatchedRun | None:
-        """Return the row's batches if they are in memory, at once. An old row may still be in the tail's cache."""
+        """Return the row's batches if they are in memory, at once; always those of a marker. An old row may still be in
+        the tail's cache."""
+        if not row.length:
+            return marker_run(row)
         run = self._tail.cached(row)
         if run is None and self._is_cold(row):
             run = self._cold.cached(row)
@@ -37,6 +59,8 @@ class RowReader:
 
     async def run(self, row: Row) -> PatchedRun:
         """Return the row's batches; raises as `BlockCache.run` does: ObjectMissing and StorageError."""
+        if not row.length:
+            return marker_run(row)
         if not self._is_cold(row):
             return await self._tail.run(row)
         return self._tail.cached(row) or await self._cold.run(row)

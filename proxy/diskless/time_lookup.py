@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
+    LATEST_STABLE_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     Coordinator,
@@ -41,6 +42,7 @@ MAX_ATTEMPTS = 3
 _INLINE_BYTES = 4096
 """Rows up to this size without compression are searched on the event loop, all others in a thread."""
 _NOTHING = OffsetAnswer(NONE, -1, -1)
+_ENDS = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, LATEST_STABLE_TIMESTAMP)
 _LONGEST_REST_S = 0.005
 """After one stretch of work, which takes less than a millisecond of a thread that does not wait for the interpreter."""
 
@@ -78,12 +80,27 @@ class Rests:
 class _Search:
     """One request until it is answered."""
 
-    def __init__(self, request: ListRequest) -> None:
+    def __init__(self, request: ListRequest, *, committed: bool) -> None:
         self.request = request
+        self.stable_end: int | None = None
+        """The last stable offset when it was last seen, for a search for committed records."""
+        self._committed = committed
         self.attempts = 0
         self.best: RecordTime | None = None
         """For MAX_TIMESTAMP: of the rows so far, whose maximum is not that of a record that is still there."""
         self.answer: OffsetAnswer | None = None
+
+    def note(self, log: LogAnswer) -> None:
+        """Note the bounds of the log."""
+        if self._committed:
+            self.stable_end = log.last_stable_offset
+
+    def readable(self) -> OffsetAnswer | None:
+        """Return the answer; an offset that a reader of committed records does not get to is not found
+        (`Partition.fetchOffsetForTimestamp`)."""
+        if self.answer is None or self.stable_end is None or self.answer.offset < self.stable_end:
+            return self.answer
+        return _NOTHING
 
     def end(self) -> None:
         """End the search: there is no other row to look at."""
@@ -134,13 +151,16 @@ class TimeLookup:
         self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def list_offsets(self, requests: Sequence[ListRequest], timeout_s: float) -> list[OffsetAnswer]:
-        """Return offsets in the order of the requests; errors are per request.
+    async def list_offsets(
+        self, requests: Sequence[ListRequest], timeout_s: float, *, committed: bool = False
+    ) -> list[OffsetAnswer]:
+        """Return offsets in the order of the requests; errors are per request. `committed`: none from the last stable
+        offset on, except the log's end.
 
         REQUEST_TIMED_OUT for those without an answer in time, KAFKA_STORAGE_ERROR if a row can't be read. Raises
         CoordinatorUnavailable.
         """
-        searches = [_Search(request) for request in requests]
+        searches = [_Search(request, committed=committed) for request in requests]
         try:
             async with asyncio.timeout(timeout_s):
                 while left := [search for search in searches if search.answer is None]:
@@ -148,14 +168,14 @@ class TimeLookup:
         except TimeoutError:
             self._throttled_log.warning("offsets_by_time_too_late", timeout_s=timeout_s)
         late = OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)
-        return [search.answer or late for search in searches]
+        return [search.readable() or late for search in searches]
 
     async def _round(self, searches: Sequence[_Search]) -> None:
         """Look at one row for each."""
         answers = await self._coordinator.list_offsets([search.request for search in searches])
         named: list[tuple[_Search, OffsetAnswer]] = []
         for search, answer in zip(searches, answers, strict=True):
-            if search.request.timestamp_ms in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) or answer.error_code:
+            if search.request.timestamp_ms in _ENDS or answer.error_code:
                 search.answer = answer
             elif answer.offset < 0 or (search.best is not None and answer.timestamp_ms <= search.best.timestamp_ms):
                 search.end()
@@ -172,6 +192,7 @@ class TimeLookup:
         found = await self._coordinator.find(wanted)
         places = []
         for (search, answer), log_answer in zip(named, found, strict=True):
+            search.note(log_answer)
             if log_answer.error_code not in (NONE, OFFSET_OUT_OF_RANGE):
                 search.answer = OffsetAnswer(log_answer.error_code, -1, -1)
             elif log_answer.rows:

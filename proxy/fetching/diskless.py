@@ -20,7 +20,7 @@ from proxy.protocol.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.wire.fetch import FetchRequest, PartitionFetch
+from proxy.wire.fetch import READ_COMMITTED, FetchRequest, PartitionFetch
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, Steps, in_slices
@@ -126,9 +126,8 @@ class DisklessSource:
                 if min(partition.partition_max_bytes, self._parsed.max_bytes) < 0:
                     self._too_small.add((topic, partition.index))
                 self._asked.append((topic, partition.index))
-                self._reads.append(
-                    ReadRequest(entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes)
-                )
+                place = (entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes)
+                self._reads.append(ReadRequest(*place, committed=self._parsed.isolation_level == READ_COMMITTED))
 
     async def ask(self, *, max_bytes: int, wait_s: float, trust_ends: bool, first_exempt: bool = True) -> Answer:
         """Read once, as `DisklessReader.read`; `wait_s` is for object storage."""
@@ -187,15 +186,16 @@ class DisklessSource:
             # Next to an error, brokers give neither watermarks nor the log start, OFFSET_OUT_OF_RANGE included.
             return self._refusal(partition, read.error_code, aborted=None)
         records: list[Buffer] = read.records
+        aborted = [(one.producer_id, one.first_offset) for one in read.aborted]
         fetched = PartitionFetched(
             partition,
             NONE,
             read.high_watermark,
-            read.high_watermark,
+            read.last_stable_offset,
             read.log_start_offset,
             records,
             read.size_bytes,
-            () if self._parsed.isolation_level else None,
+            aborted if self._parsed.isolation_level else None,
         )
         return piece_of(fetched)
 

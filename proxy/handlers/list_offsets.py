@@ -1,7 +1,8 @@
 """ListOffsets (API key 2): offsets of diskless partitions are the coordinator's, of classic ones the broker's.
 
-Behaviour: latest is the high watermark, which without open transactions is the last stable offset too. By time and for
-the maximum timestamp the answer is exact to the record (`time_lookup.py`). A partition that is asked for twice gets
+Behaviour: latest is the high watermark, for `read_committed` the last stable offset. By time and for the maximum
+timestamp the answer is exact to the record (`time_lookup.py`); `read_committed` does not find a record that is not
+stable. A partition that is asked for twice gets
 INVALID_REQUEST, once; a special timestamp that is newer than the request's version UNSUPPORTED_VERSION. A consumer's
 isolation level that is none fails the whole request.
 
@@ -24,6 +25,7 @@ from proxy.client.request import Request
 from proxy.client.rights import DESCRIBE
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
+    LATEST_STABLE_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     ListRequest,
@@ -40,7 +42,7 @@ from proxy.protocol.errors import (
     UNSUPPORTED_VERSION,
 )
 from proxy.wire.cold import nested, read_request
-from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS
+from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED
 
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _FIRST_VERSIONS = {
@@ -56,6 +58,7 @@ _FIRST_ISOLATION_VERSION = 2
 _REPLICA_AND_ISOLATION = struct.Struct(">ib")
 """A request begins with these."""
 _LEADER_EPOCH = 0
+_ENDS = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, LATEST_STABLE_TIMESTAMP)
 _NOWHERE = OffsetAnswer(NONE, -1, -1)
 
 
@@ -76,7 +79,10 @@ class ListOffsets:
         asked_for = Counter(
             (entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions
         )
-        failed = NONE if _is_isolated(request) else UNKNOWN_SERVER_ERROR
+        replica_id, isolation_level = _isolation(request)
+        is_consumer = replica_id == CONSUMER_REPLICA_ID
+        failed = UNKNOWN_SERVER_ERROR if is_consumer and isolation_level not in ISOLATION_LEVELS else NONE
+        committed = is_consumer and isolation_level == READ_COMMITTED
         answers: dict[tuple[str, int], OffsetAnswer] = {}
         wanted: dict[tuple[str, int], ListRequest] = {}
         for topic, entry, refused in mine:
@@ -88,9 +94,11 @@ class ListOffsets:
                 elif asked.timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
                     answers[key] = _NOWHERE  # as of a topic without tiered storage
                 else:
-                    wanted[key] = ListRequest(entry.topic_id, asked.partition_index, _timestamp(asked.timestamp))
-        by_time = any(one.timestamp_ms not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) for one in wanted.values())
-        found = await self._offsets.listed(list(wanted.values()), _timeout_s(request) if by_time else None)
+                    timestamp_ms = _timestamp(asked.timestamp, committed=committed)
+                    wanted[key] = ListRequest(entry.topic_id, asked.partition_index, timestamp_ms)
+        by_time = any(one.timestamp_ms not in _ENDS for one in wanted.values())
+        timeout_s = _timeout_s(request) if by_time else None
+        found = await self._offsets.listed(list(wanted.values()), timeout_s, committed=committed)
         answers.update(zip(wanted, found, strict=True))
 
         topic_type = nested(response_type, "topics")
@@ -101,12 +109,12 @@ class ListOffsets:
         return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]
 
 
-def _is_isolated(request: Request) -> bool:
-    """False if brokers fail over the isolation level; they look at that of consumers only."""
+def _isolation(request: Request) -> tuple[int, int]:
+    """Return replica ID and isolation level; brokers look at the level of consumers only."""
     if request.api_version < _FIRST_ISOLATION_VERSION:
-        return True
+        return CONSUMER_REPLICA_ID, READ_UNCOMMITTED
     replica_id, isolation_level = _REPLICA_AND_ISOLATION.unpack_from(request.body)
-    return replica_id != CONSUMER_REPLICA_ID or isolation_level in ISOLATION_LEVELS
+    return replica_id, isolation_level
 
 
 def _error(api_version: int, entry: DisklessTopic, asked: Any, times: int) -> int:
@@ -118,7 +126,9 @@ def _error(api_version: int, entry: DisklessTopic, asked: Any, times: int) -> in
     return NONE if 0 <= asked.partition_index < entry.partitions else UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _timestamp(asked: int) -> int:
+def _timestamp(asked: int, *, committed: bool) -> int:
+    if asked == LATEST_TIMESTAMP and committed:
+        return LATEST_STABLE_TIMESTAMP
     return EARLIEST_TIMESTAMP if asked == EARLIEST_LOCAL_TIMESTAMP else asked
 
 

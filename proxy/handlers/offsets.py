@@ -33,7 +33,9 @@ class Offsets:
         self._away_since_s: float | None = None
         """Time since when the coordinator has not answered; None if it did, the last time."""
 
-    async def listed(self, wanted: Sequence[ListRequest], timeout_s: float | None = None) -> list[OffsetAnswer]:
+    async def listed(
+        self, wanted: Sequence[ListRequest], timeout_s: float | None = None, *, committed: bool = False
+    ) -> list[OffsetAnswer]:
         """Return offsets in the order of `wanted`; KAFKA_STORAGE_ERROR for all if the coordinator is unreachable.
 
         The error is retriable, but admin clients pass it on. So the coordinator is asked again first, for the time of
@@ -41,6 +43,7 @@ class Offsets:
         later requests, also of classic topics.
 
         `timeout_s` is the client's, for lookups by time; the setting's if that is shorter, or if the client has none.
+        `committed`: lookups by time find nothing from the last stable offset on.
         """
         if not wanted:
             return []
@@ -52,7 +55,8 @@ class Offsets:
         patient_s = self._redis.timeout_ms / 1000 - (began_s - away_since_s)
 
         async def ask() -> list[OffsetAnswer]:
-            return await self._time_lookup.list_offsets(wanted, max(0.0, began_s + longest_s - self._now()))
+            left_s = max(0.0, began_s + longest_s - self._now())
+            return await self._time_lookup.list_offsets(wanted, left_s, committed=committed)
 
         try:
             answers = await patiently(ask, within_s=min(patient_s, longest_s))

@@ -51,6 +51,14 @@ _PATCH = struct.Struct(">qii")
 """The part before magic and CRC: base offset, length, partition leader epoch."""
 
 
+_MARKER = struct.Struct(">BBBBBhhBhiB")
+"""The record of a control batch: `_MARKER_LENGTHS`; length of the key, version and type (0 abort, 1 commit); length of
+the value, version and coordinator epoch; number of headers."""
+_MARKER_LENGTHS = (2 * 16, 0, 0, 0)
+"""Length of the record (varint), attributes, timestamp delta, offset delta."""
+_KEY_LENGTH, _VALUE_LENGTH = 2 * 4, 2 * 6
+
+
 class RecordsError(Exception):
     """The bytes are not what a broker would append. `error_code` is Kafka's; the text names the finding.
 
@@ -263,6 +271,27 @@ def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
     batch = bytearray(
         _HEADER.pack(base_offset, length, leader_epoch, MAGIC, 0, 0, last_offset_delta, -1, -1, -1, -1, -1, 0)
     )
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(batch[CRC_COVERS_FROM:]))
+    return bytes(batch)
+
+
+def control_batch(
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    committed: bool,
+    timestamp_ms: int,
+    log_append_time: bool,
+) -> bytes:
+    """Return the control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`)."""
+    attributes = _TRANSACTIONAL | _CONTROL | (_LOG_APPEND_TIME if log_append_time else 0)
+    length = HEADER_BYTES + _MARKER.size - LENGTH_END
+    head = (base_offset, length, leader_epoch, MAGIC, 0, attributes, 0)
+    batch = bytearray(_HEADER.pack(*head, timestamp_ms, timestamp_ms, producer_id, producer_epoch, -1, 1))
+    batch += _MARKER.pack(*_MARKER_LENGTHS, _KEY_LENGTH, 0, committed, _VALUE_LENGTH, 0, coordinator_epoch, 0)
     _CRC.pack_into(batch, _CRC_POSITION, crc32c(batch[CRC_COVERS_FROM:]))
     return bytes(batch)
 

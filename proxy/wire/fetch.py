@@ -40,8 +40,9 @@ FIRST_FLEXIBLE = 12
 FIRST_TOPIC_ID = 13
 FIRST_REPLICA_TAG = 15
 
-ISOLATION_LEVELS = (0, 1)
-"""Read uncommitted and read committed; brokers fail over any other one."""
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
+"""Brokers fail over any other one."""
 CONSUMER_REPLICA_ID = -1
 NO_SESSION = -1
 """The session epoch of a Fetch that neither has a session nor begins one (KIP-227)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_transactions import Enlistment, Marker, MarkersRead
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.coordinates import Coordinates
 from proxy.diskless.diskless_reader import DisklessReader, PartitionRead, ReadRequest
@@ -58,14 +59,37 @@ class MemoryLog:
 
     async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
         """Write one segment of `batches`: (partition, batch) in order of arrival. `log_append_time` sets the current
-        time."""
+        time. Transactional batches are of version 1."""
         builder = SegmentBuilder()
+        transactional = set()
         for partition, batch in batches:
             header = check_batch(memoryview(batch), max_message_bytes=LARGE)
             builder.add(TOPIC, partition, memoryview(batch), header, log_append_time=log_append_time)
+            if header.is_transactional:
+                transactional.add(header.producer_id)
         built = builder.build()
         self.storage.objects[segment_key(built.segment)] = built.data
-        await self.coordinator.commit(built.segment, built.runs)
+        runs = []
+        for run in built.runs:
+            kinds = [int(batch.producer_id in transactional) for batch in run.batches]
+            marked = (batch._replace(transaction_version=kind) for batch, kind in zip(run.batches, kinds, strict=True))
+            runs.append(run._replace(batches=tuple(marked)))
+        answers = await self.coordinator.commit(built.segment, runs)
+        assert not any(batch.error_code for answer in answers for batch in answer.batches)
+
+    async def begin(self, partition: int, producer_id: int) -> None:
+        """Add a partition to a transaction."""
+        end = self.coordinator.logs[TOPIC, partition].shadow.next_offset
+        await self.coordinator.transactions.enlist([Enlistment(TOPIC, partition, producer_id, 0, end)])
+
+    async def end(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """End a transaction in a partition."""
+        at = self.coordinator.logs[TOPIC, partition].shadow.next_offset
+        marker = Marker(at, producer_id, 0, 7, committed, 1_700_000_000_500)
+        (answer,) = await self.coordinator.transactions.apply_markers(
+            [MarkersRead(TOPIC, partition, at, at + 1, 0, (marker,))]
+        )
+        assert answer.ended == 1
 
     async def swap(
         self, partition: int, first: int, count: int, *, keep: Callable[[BatchBounds], bool] = keep_all
@@ -80,10 +104,10 @@ class MemoryLog:
             self.storage.objects.pop(segment_key(segment), None)
 
     async def read(
-        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True
+        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True, committed: bool = False
     ) -> list[PartitionRead]:
         """Read `wanted`: (partition, offset) or (partition, offset, maximum bytes)."""
-        requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
+        requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE, committed) for one in wanted]
         return await self.reader.read(requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt)
 
     def forget_bytes(self) -> None:

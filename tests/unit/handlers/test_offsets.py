@@ -32,7 +32,7 @@ class Proxy:
             now=lambda: clock() + self.ahead_s,
         )
 
-    async def list_offsets(self, wanted: list[ListRequest], longest_s: float) -> list[OffsetAnswer]:
+    async def list_offsets(self, wanted: list[ListRequest], longest_s: float, *, committed: bool) -> list[OffsetAnswer]:
         self.asked += 1
         assert 0 <= longest_s <= 60
         if self.failures:
