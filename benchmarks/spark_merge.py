@@ -169,6 +169,7 @@ def stores(storage: str) -> Iterator[Settings]:
                     "rack": "rack-a",
                     "brokers": {"bootstrap": ["127.0.0.1:1"]},
                     "redis": {"url": redis.url},
+                    "journal": {"mode": "off"},
                     "storage": storage_settings,
                 }
             )

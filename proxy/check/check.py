@@ -20,6 +20,7 @@ from proxy.check.clock import check_clock
 from proxy.check.files import check_files
 from proxy.check.findings import Finding, Kind, error, from_error, ok, skipped
 from proxy.check.fleet import check_cluster, check_identity, check_names
+from proxy.check.journal import check_journal
 from proxy.check.limits import check_limits
 from proxy.check.racks import check_racks
 from proxy.check.reached import Reached
@@ -40,7 +41,7 @@ REACH_TIMEOUT_S = 18.0
 ASK_TIMEOUT_S = 8.0
 """Timeout of each request to something that was reached; all are sent at the same time."""
 _CLOSE_TIMEOUT_S = 2.0
-_KNOWN = (BrokerUnreachable, CoordinatorUnavailable, ProtocolError, StorageError)
+_KNOWN = (BrokerUnreachable, CoordinatorUnavailable, ProtocolError, StorageError, StoreUnfit)
 Progress = Callable[[Kind], None]
 """Called with each concern that has been checked."""
 
@@ -82,6 +83,7 @@ async def check_settings(settings: Settings, progress: Progress = lambda _: None
                 (Kind.BROKERS, "brokers.bootstrap", lambda: _broker_configs(settings, reached)),
                 (Kind.RACKS, "rack", lambda: _racks(settings, reached, fleet)),
                 (Kind.CLOCK, "", lambda: _clock(settings, reached)),
+                (Kind.JOURNAL, "journal.topic", lambda: check_journal(settings, reached)),
                 (Kind.FLEET, "redis.url", lambda: _of_fleet(settings, reached, fleet)),
             )
         finally:

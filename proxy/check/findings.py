@@ -32,6 +32,7 @@ class Kind(StrEnum):
     RACKS = "racks"
     STORE = "Redis"
     STORAGE = "object storage"
+    JOURNAL = "journal"
     CLOCK = "clock"
     FLEET = "fleet"
 

@@ -15,9 +15,10 @@ class Journal(Section):
     With it, a store that loses writes is rebuilt without an operator, from a snapshot and the records after it.
     """
 
-    mode: Literal["off", "required"] = "off"
+    mode: Literal["off", "required"] = "required"
     """`required`: every write is appended to the journal before it is applied to the store. `off`: the store alone
-    holds the order."""
+    holds the order, and what it loses is lost. All proxies, jobs and commands of a deployment need the same mode. It
+    cannot be changed while there are data."""
     topic: str = Field(default="__diskless_journal", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
     """Topic of the journal. It has a partition for each shard of the store and one for the registry of diskless
     topics. It is created if it is missing."""

@@ -236,7 +236,7 @@ class Kafka:
     def journal_settings(self) -> dict[str, Any]:
         """Return the settings of a journal on these brokers."""
         brokers = len(self.racks)
-        return {"mode": "required", "replication_factor": min(3, brokers), "min_insync_replicas": min(2, brokers)}
+        return {"replication_factor": min(3, brokers), "min_insync_replicas": min(2, brokers)}
 
     @property
     def _topic_defaults(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from proxy.config import Journal
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST
 from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -222,9 +223,15 @@ def grant_service(security: StackSecurity, bootstrap: str) -> None:
     admin: Any = module  # the library's type hints leave out what it has of ACLs
     client = admin.AdminClient({"bootstrap.servers": bootstrap, **security.client_settings(ADMIN)})
     literal, allow = admin.ResourcePatternType.LITERAL, admin.AclPermissionType.ALLOW
+    journal = Journal().topic
+    operations = admin.AclOperation
     bindings = [
         admin.AclBinding(kind, name, literal, f"User:{SERVICE}", "*", operation, allow)
         for kind, name, operation in (
+            (admin.ResourceType.TOPIC, journal, operations.CREATE),
+            (admin.ResourceType.TOPIC, journal, operations.DESCRIBE_CONFIGS),
+            (admin.ResourceType.TOPIC, journal, operations.WRITE),
+            (admin.ResourceType.TOPIC, journal, operations.DELETE),
             (admin.ResourceType.TOPIC, "*", admin.AclOperation.DESCRIBE),
             (admin.ResourceType.TOPIC, "*", admin.AclOperation.READ),
             (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.DESCRIBE_CONFIGS),

@@ -148,7 +148,7 @@ class Stack:
         settings = {
             "brokers": {"bootstrap": [self.kafka.address(node) for node in own_first]},
             "redis": {"url": self.redis.url},
-            "journal": self.kafka.journal_settings if self.options.journal else {},
+            "journal": self.kafka.journal_settings if self.options.journal else {"mode": "off"},
             "storage": storage,
             "default_diskless_topics": [DISKLESS_BY_NAME],
             "workers": self.options.workers,

@@ -40,8 +40,8 @@ class StackOptions:
     """Processes of each proxy, see the setting."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings that override those of every proxy, section by section."""
-    journal: bool = False
-    """Whether the order of the coordinator's writes is in a journal on the brokers (`journal.mode: required`)."""
+    journal: bool = True
+    """Whether the order of the coordinator's writes is in a journal on the brokers (`journal.mode`)."""
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     """Put over the properties of every broker."""
     security: SecurityKind = "plaintext"

@@ -47,27 +47,42 @@ async def settle_journal(client: Redis, storage: ObjectStorage, journal: Journal
         if noted is None:
             raise StorageError(f"{JOURNAL_KEY} can't be written; see whether storage.url is writable")
     if noted != identity:
-        raise StoreUnfit(
-            f"the journal on the brokers is {identity}, and this deployment's is {noted}: the topic was recreated, or "
-            "brokers.bootstrap, journal.topic or storage.url leads elsewhere; fix the one that is wrong"
-        )
+        raise StoreUnfit(of_another(identity, noted))
+
+
+def of_another(identity: str, noted: str) -> str:
+    """Return the error for a journal that is not the one that was noted."""
+    return (
+        f"the journal on the brokers is {identity}, and this deployment's is {noted}: the topic was recreated, or "
+        "brokers.bootstrap, journal.topic or storage.url leads elsewhere; fix the one that is wrong"
+    )
 
 
 async def _not_empty(client: Redis, journal: Journal, partitions: int) -> str | None:
     """Return why a journal that is not noted can't be this deployment's; None if neither it nor the store has data."""
+    return await has_records(journal, partitions) or await written_without(client)
+
+
+async def has_records(journal: Journal, partitions: int) -> str | None:
+    """Return why a journal that is not noted can't be this deployment's; None if it is empty."""
     for partition in range(partitions):
         if await journal.end(partition) > 0:
             return (
                 "the journal on the brokers has records, and no object under storage.url names it: it is another "
                 "deployment's; fix storage.url, or set journal.topic to a name of its own"
             )
+    return None
+
+
+async def written_without(client: Redis) -> str | None:
+    """Return why a store can't get a new journal; None if it has no topics. Raises CoordinatorUnavailable."""
     async with store_call(client, "looking for a registry that was written without a journal"):
-        version = await client.hget(f"{REGISTRY_PREFIX}meta", "version")
-    if version is None:
+        version, journal = await client.hmget(f"{REGISTRY_PREFIX}meta", ["version", "journal"])
+    if version is None or journal is not None:
         return None
     return (
-        "the store was written without a journal, so the journal lacks its topics; set journal.mode: off, or use an "
-        "empty store and an empty storage.url"
+        "the store was begun without a journal, so a journal lacks its topics; set journal.mode: off to go on "
+        "without one, or use an empty store and an empty storage.url"
     )
 
 

@@ -33,6 +33,10 @@ class JournalUnfit(Exception):
     """The journal's topic can't be used; one line that names the cause and the remedy."""
 
 
+class TooFewBrokers(Exception):
+    """The journal's topic can't be created before more brokers have joined, or fewer replicas are required."""
+
+
 class Outcome(Enum):
     """The outcome of an append."""
 

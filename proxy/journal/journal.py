@@ -11,12 +11,12 @@ from proxy.config.journal import Journal as Settings
 from proxy.coordinator.interface_journal import Appended, JournalRecord, JournalUnavailable
 from proxy.journal.appends import Appends
 from proxy.journal.connections import Connections
-from proxy.journal.errors import JournalUnfit
+from proxy.journal.errors import JournalUnfit, TooFewBrokers
 from proxy.journal.leaders import Leaders
 from proxy.journal.messages import Topic
 from proxy.journal.positions import KnownEnds
 from proxy.journal.reads import Reads
-from proxy.journal.topic import FoundTopic, check_topic, create_topic, find_topic, topic_configs
+from proxy.journal.topic import FoundTopic, check_topic, create_topic, find_topic, missing, topic_configs
 from proxy.telemetry.stats import Stats
 from proxy.wire.errors import ProtocolError
 
@@ -54,7 +54,7 @@ class KafkaJournal:
         """Create the topic if it is missing, and check it. Does nothing if the journal is open.
 
         With `create_missing` false a missing topic is an error: a store that has a journal must not get an empty one.
-        Raises JournalUnavailable if the brokers do not answer within the timeout, and JournalUnfit.
+        Raises JournalUnavailable if the brokers do not answer within the timeout or are too few, and JournalUnfit.
         """
         if self._opened is not None:
             return
@@ -71,6 +71,8 @@ class KafkaJournal:
             except TimeoutError:
                 # An attempt that time cut short has no cause of its own, if there was one before it.
                 reason = reason or f"no answer within {settings.timeout_ms / 1000:g} s"
+            except TooFewBrokers as error:
+                raise JournalUnavailable(str(error), appended=False) from error
             except (BrokerUnreachable, ProtocolError) as error:
                 reason = str(error)
             if loop.time() + backoff_s >= deadline_s:
@@ -83,10 +85,7 @@ class KafkaJournal:
         found = await find_topic(connection, settings.topic)
         if found is None:
             if not create_missing:
-                raise JournalUnfit(
-                    f"the topic {settings.topic} of the journal is missing; it was deleted, or brokers.bootstrap leads "
-                    "to another cluster"
-                )
+                raise JournalUnfit(missing(settings.topic))
             await create_topic(connection, settings, self._partitions)
             raise BrokerUnreachable(f"the brokers do not know the new topic {settings.topic} yet")
         configs = await topic_configs(connection, settings)

@@ -40,7 +40,10 @@ async def opened_journal(settings: Settings) -> AsyncIterator[KafkaJournal | Non
     except JournalUnfit as error:
         raise StoreUnfit(str(error)) from error
     except (BrokerUnreachable, JournalUnavailable) as error:
-        raise CoordinatorUnavailable(f"the journal does not answer: {error}") from error
+        raise CoordinatorUnavailable(
+            f"the journal does not answer: {error}; it is read and written by every command and job that uses the "
+            "store, so set `brokers` as for a proxy"
+        ) from error
     finally:
         if journal is not None:
             await journal.close()

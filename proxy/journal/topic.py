@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config.journal import Journal
-from proxy.journal.errors import JournalUnfit, described
+from proxy.journal.errors import JournalUnfit, TooFewBrokers, described
 from proxy.journal.messages import METADATA_VERSION, metadata_request
+from proxy.journal.rights import grant_command
 from proxy.protocol.api_keys import CREATE_TOPICS, DESCRIBE_CONFIGS, METADATA
 from proxy.protocol.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -62,8 +63,7 @@ async def find_topic(connection: ServiceConnection, name: str) -> FoundTopic | N
             return None
         if topic.error_code in _FORBIDDEN:
             raise JournalUnfit(
-                f"the proxy's principal may not see the topic {name} of the journal; allow Describe, Create, Read, "
-                "Write, Delete and DescribeConfigs on it"
+                f"the proxy's principal may not see the topic {name} of the journal; run {grant_command(name)}"
             )
         if topic.error_code != NONE:
             raise BrokerUnreachable(f"the topic {name}: {described(topic.error_code)}")
@@ -72,8 +72,21 @@ async def find_topic(connection: ServiceConnection, name: str) -> FoundTopic | N
     raise BrokerUnreachable(f"the broker does not answer for the topic {name}")
 
 
-async def create_topic(connection: ServiceConnection, settings: Journal, partitions: int) -> None:
-    """Create the topic unless it exists. Raises BrokerUnreachable, ProtocolError and JournalUnfit."""
+def missing(name: str) -> str:
+    """Return the error for a journal that exists, but whose topic does not."""
+    return (
+        f"the topic {name} of the journal is missing; it was deleted, or brokers.bootstrap leads to another cluster. "
+        "If the store was begun with journal.mode: off, set that"
+    )
+
+
+async def create_topic(
+    connection: ServiceConnection, settings: Journal, partitions: int, *, only_try: bool = False
+) -> None:
+    """Create the topic unless it exists. Raises BrokerUnreachable, ProtocolError, JournalUnfit and TooFewBrokers.
+
+    `only_try`: raise the same errors, but create nothing.
+    """
     from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
     topic_type = nested(CreateTopicsRequest, "topics")
@@ -85,7 +98,7 @@ async def create_topic(connection: ServiceConnection, settings: Journal, partiti
         assignments=(),
         configs=tuple(config_type(name=name, value=value) for name, value in wanted_configs(settings).items()),
     )
-    request = CreateTopicsRequest(topics=(topic,), timeout=milliseconds(settings.timeout_ms), validate_only=False)
+    request = CreateTopicsRequest(topics=(topic,), timeout=milliseconds(settings.timeout_ms), validate_only=only_try)
     response: Any = read_response(
         CREATE_TOPICS, _CREATE_VERSION, await connection.ask(CREATE_TOPICS, _CREATE_VERSION, encode(request))
     )
@@ -94,14 +107,17 @@ async def create_topic(connection: ServiceConnection, settings: Journal, partiti
         found = f"{described(error_code)}: {result.error_message or 'no reason given'}"
         if error_code in _FORBIDDEN:
             raise JournalUnfit(
-                f"the proxy's principal may not create the topic {settings.topic} of the journal; allow Create on it, "
-                "or create it yourself"
+                f"the proxy's principal may not create the topic {settings.topic} of the journal; run "
+                f"{grant_command(settings.topic)}, or create the topic yourself"
             )
-        if error_code in (INVALID_REPLICATION_FACTOR, POLICY_VIOLATION):
-            raise JournalUnfit(
-                f"the brokers do not create the topic {settings.topic} of the journal with "
-                f"{settings.replication_factor} replicas ({found}); start more brokers, or lower "
-                "journal.replication_factor and journal.min_insync_replicas"
+        refused = f"the brokers do not create the topic {settings.topic} of the journal"
+        if error_code == POLICY_VIOLATION:
+            raise JournalUnfit(f"{refused} ({found}); let the policy allow it, or create the topic yourself")
+        if error_code == INVALID_REPLICATION_FACTOR:
+            raise TooFewBrokers(
+                f"{refused} with {settings.replication_factor} replicas ({found}); start more brokers, or set "
+                "journal.replication_factor and journal.min_insync_replicas to what your cluster has: both to 1 for a "
+                "single broker, whose disk is then the only copy"
             )
         if error_code not in (NONE, TOPIC_ALREADY_EXISTS):
             raise BrokerUnreachable(f"the topic {settings.topic} can't be created: {found}")
@@ -122,8 +138,8 @@ async def topic_configs(connection: ServiceConnection, settings: Journal) -> dic
         error_code = result.error_code.value
         if error_code in _FORBIDDEN:
             raise JournalUnfit(
-                f"the proxy's principal may not read the configs of the topic {settings.topic} of the journal; allow "
-                "DescribeConfigs on it"
+                f"the proxy's principal may not read the configs of the topic {settings.topic} of the journal; run "
+                f"{grant_command(settings.topic)}"
             )
         if error_code != NONE:
             raise BrokerUnreachable(f"the configs of the topic {settings.topic}: {described(error_code)}")

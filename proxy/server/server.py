@@ -176,12 +176,12 @@ class Server:
         """Wait until every part that the first client needs has answered, then begin the background work."""
         fleet = parts.routing.fleet
         await self._healing("storage", parts.stores.storage.open)
-        if parts.stores.journal is not None:
-            await self._healing("brokers", parts.brokers.cluster.refresh)
         await self._healing(
             "coordinator",
             partial(check_store, parts.stores.store, self.settings.redis, is_view=parts.stores.journal is not None),
         )
+        if parts.stores.journal is not None:
+            await self._healing("brokers", parts.brokers.cluster.refresh)
         await self._healing("coordinator", parts.guard.store_watch.open)
         await self._healing("coordinator", fleet.beat)
         await self._healing("coordinator", fleet.beat)  # the first beat loaded the registry, this one announces it

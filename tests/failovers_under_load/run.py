@@ -295,6 +295,7 @@ def _settings(url: str, options: RunOptions) -> dict[str, object]:
         "rack": "rack-a",
         "brokers": {"bootstrap": ["127.0.0.1:1"]},
         "storage": {"url": (options.directory / "wal").as_uri()},
+        "journal": {"mode": "off"},
         "redis": {
             "url": url,
             "shards": SHARDS,

@@ -43,8 +43,8 @@ pytestmark = pytest.mark.timeout(240)
 def running_without_journal() -> Iterator[Stack]:
     """Run a stack whose proxies keep no journal."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
-    unjournaled = {"journal": {"mode": "off"}}
-    with Stack(short_lived(overrides=QUICK_HOUSEKEEPING | unjournaled, broker_properties=keeping)) as running:
+    options = short_lived(journal=False, overrides=QUICK_HOUSEKEEPING, broker_properties=keeping)
+    with Stack(options) as running:
         yield running
 
 

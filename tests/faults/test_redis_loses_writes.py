@@ -116,7 +116,7 @@ def fenced(stack: Stack, rack: str) -> int:
 def test_a_shard_is_fenced_and_continues_once_the_loss_is_accepted(
     new_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
-    stack = new_stack(racks=(RACK,), proxies_per_rack=2, overrides=QUICK, start_timeout_seconds=120.0)
+    stack = new_stack(journal=False, racks=(RACK,), proxies_per_rack=2, overrides=QUICK, start_timeout_seconds=120.0)
     data = stack.directory / "data" / "redis" / "appendonlydir"
     topic = new_topic(stack, "loses", DISKLESS, partitions=SHARDS)
     sent = samples(5, "none")

@@ -43,7 +43,7 @@ def wait_for_trim(stack: Stack, start: int) -> int:
 def test_nothing_is_lost_if_the_store_loses_everything_under_load(
     new_stack: Callable[..., Stack], pytestconfig: pytest.Config
 ) -> None:
-    stack = new_stack(journal=True, overrides={"journal": {"snapshot_interval_ms": 1_000}})
+    stack = new_stack(overrides={"journal": {"snapshot_interval_ms": 1_000}})
     with load_of(stack) as load, redis.Redis.from_url(stack.redis.url) as client:
         wait_for_more(load, DISKLESS)
         start = 0

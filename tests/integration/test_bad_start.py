@@ -105,7 +105,7 @@ def test_a_store_that_may_lose_commits_is_rejected(tmp_path: Path, name: str, va
     with store(tmp_path, ports.redis) as server:
         with redis.Redis.from_url(server.url) as client:
             client.config_set(name, value)
-        line = refusal(command(tmp_path, ports, {}))
+        line = refusal(command(tmp_path, ports, {"journal": {"mode": "off"}}))
     assert f"{HOST}:{ports.redis}: {name} is {value}" in line
     assert remedy in line
 
@@ -115,7 +115,7 @@ def test_a_store_without_the_objects_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "wal" / "coordinator").mkdir(parents=True)
     (tmp_path / "wal" / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
     with store(tmp_path, ports.redis):
-        line = refusal(command(tmp_path, ports, {}))
+        line = refusal(command(tmp_path, ports, {"journal": {"mode": "off"}}))
     assert "redis.url leads to a store without data about the objects under storage.url" in line
     assert "fix redis.url" in line
 
@@ -127,6 +127,7 @@ def test_the_start_waits_for_storage_then_store_then_brokers_and_names_each(stac
     with toxiproxy_server(tmp_path) as network, ExitStack() as running:
         link = closed_link(network, "broker-1", stack.kafka.address(1))
         overrides = {"brokers": {"bootstrap": [link.listen]}, "proxy_id": "late", "rack": "rack-late"}
+        overrides["journal"] = {"topic": "__journal_of_the_late_one"}
         proxy = Process("proxy", command(tmp_path, ports, overrides), tmp_path / "proxy.log")
         proxy.start()
         try:

@@ -72,6 +72,7 @@ def light_config(light_store: Store, tmp_path: Path) -> Path:
         "rack": "rack-a",
         "brokers": {"bootstrap": ["127.0.0.1:1"]},
         "redis": {"url": light_store.url, "shards": 3},
+        "journal": {"mode": "off"},
         "storage": {"url": wal.as_uri()},
     }
     path = tmp_path / "proxy.yaml"

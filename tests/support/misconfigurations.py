@@ -263,7 +263,7 @@ MISCONFIGURATIONS = (
     ),
     Misconfiguration(
         "redis_memory_only",
-        "Redis without an append-only file",
+        "Redis without an append-only file, and no journal (`journal.mode: off`)",
         "redis.url 127.0.0.1:6379: appendonly is no, so a restart of the store loses acknowledged records; set it to "
         "yes …",
         _STORE,

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -49,13 +50,40 @@ def test_next_to_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: 
 
 def test_without_redis_the_rest_is_checked(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     storage = (tmp_path / "new" / "wal").as_uri()
-    wrong = {"redis": {"url": f"redis://{HOST}:1"}, "storage": {"url": storage}}
+    wrong = {"redis": {"url": f"redis://{HOST}:1"}, "storage": {"url": storage}, "journal": {"mode": "off"}}
     found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), wrong)))
     assert {finding["kind"]: finding["level"] for finding in found if finding["level"] in ("error", "skipped")} == {
         "Redis": "error",
         "fleet": "skipped",
     }
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    ("journal", "level", "expected"),
+    [
+        ({"topic": "__not_there_yet"}, "ok", "the first proxy creates __not_there_yet with 17 partitions"),
+        ({"topic": "__not_there_yet", "replication_factor": 4}, "error", "start more brokers, or set"),
+        ({}, "error", "it is another deployment's; fix storage.url, or set journal.topic"),
+        ({"min_insync_replicas": 3}, "error", "--add-config min.insync.replicas=3"),
+    ],
+    ids=["missing", "few brokers", "another deployment's", "unfit"],
+)
+def test_the_journal_of_a_new_deployment(
+    stack: Stack,
+    reserved: ReservedPorts,
+    weak_store: Store,
+    tmp_path: Path,
+    journal: dict[str, Any],
+    level: str,
+    expected: str,
+) -> None:
+    own = {"redis": {"url": weak_store.url}, "storage": {"url": (tmp_path / "wal").as_uri()}, "journal": journal}
+    found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
+    (of_journal,) = (finding for finding in found if finding["kind"] == "journal")
+    assert of_journal["level"] == level, of_journal
+    assert expected in f"{of_journal['text']}; {of_journal['remedy']}"
 
 
 @pytest.fixture

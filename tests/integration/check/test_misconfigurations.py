@@ -215,7 +215,11 @@ def test_an_unfit_store(
     weak = f"weak:{PASSWORD}@"
     users = {"redis_password": f":{PASSWORD}@", "redis_rights": weak, "redis_commands": weak}
     user = users.get(case.name, "")
-    own = {"redis": {"url": f"redis://{user}{HOST}:{weak_store.port}/0"}, "storage": {"url": tmp_path.as_uri()}}
+    own = {
+        "redis": {"url": f"redis://{user}{HOST}:{weak_store.port}/0"},
+        "storage": {"url": tmp_path.as_uri()},
+        "journal": {"mode": "off"},
+    }
     if case.name == "foreign_store":
         (tmp_path / "coordinator").mkdir()
         (tmp_path / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
@@ -236,7 +240,11 @@ def test_a_node_of_a_cluster(
     store = Store(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     store.start()
     try:
-        own = {"redis": {"url": store.url}, "storage": {"url": (tmp_path / "wal").as_uri()}}
+        own = {
+            "redis": {"url": store.url},
+            "storage": {"url": (tmp_path / "wal").as_uri()},
+            "journal": {"mode": "off"},
+        }
         assert_both_report(case, written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
     finally:
         store.stop()

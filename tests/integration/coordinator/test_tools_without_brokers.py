@@ -34,6 +34,7 @@ class Tools:
             "rack": "a",
             "brokers": {"bootstrap": ["127.0.0.1:1"], "connect_timeout_ms": 500},
             "redis": {"url": settings.url, "shards": settings.shards},
+            "journal": {"mode": "off"},
             "storage": {"url": self.wal.as_uri()},
         }
         self._config.write_text(yaml.safe_dump(written))

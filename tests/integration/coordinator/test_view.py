@@ -278,7 +278,7 @@ async def test_a_server_that_is_started_again_is_proved_before_it_answers(
 async def test_a_store_without_a_journal_is_not_taken_for_a_view(make_coordinator, make_view) -> None:
     guarded, view = make_coordinator(), make_view()
     await guarded.create_logs(TOPIC, [0])
-    with pytest.raises(CoordinatorUnavailable, match="written without a journal"):
+    with pytest.raises(CoordinatorUnavailable, match="begun without a journal"):
         await view.create_logs(TOPIC, [1])
 
 

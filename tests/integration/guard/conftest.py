@@ -72,6 +72,7 @@ def config_file(tmp_path: Path, settings: config.Redis) -> Path:
         "rack": "rack-a",
         "brokers": {"bootstrap": ["127.0.0.1:1"]},
         "redis": settings.model_dump(),
+        "journal": {"mode": "off"},
         "storage": {"url": (tmp_path / "wal").as_uri()},
     }
     path.write_text(yaml.safe_dump(document))

@@ -43,7 +43,7 @@ async def test_a_store_that_was_written_without_a_journal_is_rejected(
     client: Redis, storage: ObjectStorage, settings: config.Redis
 ) -> None:
     await RedisTopicRegistry(client, settings).reserve("a", 1, {}, "me")
-    with pytest.raises(StoreUnfit, match="written without a journal"):
+    with pytest.raises(StoreUnfit, match="begun without a journal"):
         await settle_journal(client, storage, MemoryJournal(), PARTITIONS)
 
 

@@ -61,6 +61,12 @@ async def test_a_topic_that_can_lose_records_is_rejected(stack: Stack) -> None:
         assert (await journal.append(0, b"first")).position == 0
 
 
+async def test_too_few_brokers_may_still_come_and_the_settings_for_fewer_are_named(stack: Stack) -> None:
+    with pytest.raises(JournalUnavailable, match=r"start more brokers, or set journal\.replication_factor"):
+        async with journal_of(stack, new_topic_name(), replication_factor=4):
+            raise AssertionError("opened")
+
+
 async def test_a_topic_that_is_created_again_is_another_journal(stack: Stack) -> None:
     topic, admin = new_topic_name(), _admin(stack)
     async with journal_of(stack, topic, timeout_ms=3_000) as journal:

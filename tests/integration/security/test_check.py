@@ -69,6 +69,7 @@ def test_misconfigured_connections(
     Acls(secure).revoke("alice")
     settings = settings_of_another_proxy(secure, reserved)
     settings["brokers"] = wrong_settings(case.name, secure, tmp_path)
+    settings["journal"] = {"mode": "off"}  # its rights are missing, too, which is one more finding
     settings["brokers"]["bootstrap"] = [secure.kafka.address(1)]
     assert_reported(case, checked(written(tmp_path, settings)), SECRET, *secure.security.users.values())
 

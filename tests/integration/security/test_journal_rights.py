@@ -47,9 +47,9 @@ async def test_each_right_is_needed_and_enough(secure: Stack) -> None:
             with pytest.raises(JournalUnfit, match="may not see the topic"):
                 await journal.open()
             await allowed(AclOperation.DESCRIBE, lambda: opens_until("is missing", create_missing=False))
-            with pytest.raises(JournalUnfit, match="allow Create on it"):
+            with pytest.raises(JournalUnfit, match="may not create the topic"):
                 await journal.open()
-            await allowed(AclOperation.CREATE, lambda: opens_until("allow DescribeConfigs on it"))
+            await allowed(AclOperation.CREATE, lambda: opens_until("may not read the configs"))
             await allowed(AclOperation.DESCRIBE_CONFIGS, journal.open)
             with pytest.raises(JournalUnavailable, match=DENIED):
                 await journal.append(0, b"a")

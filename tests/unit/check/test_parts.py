@@ -15,6 +15,7 @@ from proxy.check.brokers import unreachable
 from proxy.check.clock import check_clock
 from proxy.check.files import of_expiry
 from proxy.check.findings import Level
+from proxy.check.journal import of_lacking
 from proxy.check.limits import of_memory, of_open_files
 from proxy.check.ports import check_ports, doubles, running_of
 from proxy.check.racks import check_racks
@@ -117,6 +118,15 @@ def test_the_store_is_slow_or_full() -> None:
     assert of_latency("r", 300).level is Level.WARNING
     assert [of_store_memory("r", used, 100).level for used in (10, 95)] == [Level.OK, Level.WARNING]
     assert of_store_memory("r", 10, 0).level is Level.OK
+
+
+def test_rights_that_are_missing_on_the_journal_come_with_the_command_that_grants_them() -> None:
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "diskless", "password": "x"}
+    given = settings(brokers={"bootstrap": ["b:1"], "security_protocol": "SASL_PLAINTEXT", "sasl": sasl})
+    two = of_lacking(given, ["Write", "Read"])
+    assert (two.level, two.text) == (Level.ERROR, "on __diskless_journal the rights Write, Read are missing")
+    assert "--allow-principal User:diskless --operation Write --operation Read --topic __diskless_journal" in two.remedy
+    assert of_lacking(settings(), ["Delete"]).level is Level.WARNING
 
 
 def topic(name: str, operations: int = READ) -> MetadataTopic:
