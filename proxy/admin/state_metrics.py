@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
+from proxy.coordinator.rebuilds import Rebuilds
 from proxy.coordinator.view import View
 from proxy.process.clock import wall_clock_ms
 from proxy.snapshots.snapshotter import Snapshotter
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_TOPICS_NAMED = 20
 """Maximum number of values of the label `topic` of stray records, in addition to the one for all others."""
+MAX_PARTITIONS_NAMED = 64
+"""Maximum number of values of the label `partition` of the journal's lag: those with the largest lag."""
 _KIO_VERSION = metadata.version("kio")
 
 
@@ -123,6 +126,10 @@ def _view_metrics(view: View | None) -> Iterator[Metric]:
     yield gauge("views_unproved", behind, 0 if view is None else len(view.unproved))
     helped = "Records of the journal that this proxy has applied for others, or again after the store had lost them."
     yield counter("journal_helped_records", helped, 0 if view is None else view.helped_records)
+    rebuilds = Rebuilds() if view is None else view.rebuilds
+    text = "Seconds that the rebuild of a shard by this proxy has taken so far; without one, seconds of the last one."
+    yield gauge("rebuild_seconds", text, rebuilds.seconds)
+    yield counter("rebuilds", "Rebuilds of shards, and of the registry, by this proxy.", rebuilds.done)
 
 
 def _snapshot_metrics(snapshotter: Snapshotter | None) -> Iterator[Metric]:
@@ -134,7 +141,15 @@ def _snapshot_metrics(snapshotter: Snapshotter | None) -> Iterator[Metric]:
     yield gauge("snapshot_bytes", "Bytes of the newest snapshots; reported by the proxy that keeps house.", size)
     behind = 0 if snapshotter is None else max(snapshotter.behind.values(), default=0)
     text = "Records that a rebuild applies after the snapshot, of the partition of the journal with the most."
-    yield gauge("journal_lag_records", text, behind)
+    yield gauge("journal_records_after_snapshot", text, behind)
+    lag = {} if snapshotter is None else snapshotter.lag
+    most = sorted(sorted(lag, key=lambda one: -lag[one])[:MAX_PARTITIONS_NAMED])
+    yield labelled_gauge(
+        "journal_lag_records",
+        "Records of the journal that the store has not applied for seconds; reported by the proxy that keeps house.",
+        ["partition"],
+        [((str(one),), lag[one]) for one in most],
+    )
     failed = 0 if snapshotter is None else snapshotter.failed
     yield counter("snapshots_failed", "Snapshots that could not be taken; they are retried.", failed)
 

@@ -32,6 +32,7 @@ from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.journal_records import JournalledCall, pack_record
 from proxy.coordinator.loading import Loader
 from proxy.coordinator.packing_state import APPLIES, LOADS, LOOKS, QUIET, READS, TIDIES
+from proxy.coordinator.rebuilds import Rebuilds
 from proxy.coordinator.scripts import Mode, Refusal
 from proxy.coordinator.view_calls import NO_NEW_CHANGE, packed_call, part_name, unpacked_call, why_refused
 
@@ -65,6 +66,8 @@ class View:
         """Records of other proxies, or of the past, that this process has applied."""
         self.unproved: set[int] = set()
         """Shards that this process is bringing up to the journal's end."""
+        self.rebuilds = Rebuilds()
+        """Rebuilds of shards by this process."""
         self.memory_is_full = False
         """True if the store held more than its `maxmemory` when the watch looked at it."""
         self._client = client
@@ -98,6 +101,10 @@ class View:
         state = packing_state.unpack_shard_state(reply)
         self._note_applied(shard, state.sequence)
         self._index_bytes[shard] = state.began_sequence
+
+    def applied(self, partition: int) -> int:
+        """Return the position up to which a partition's records are known to be applied, or are about to be."""
+        return self._known[partition]
 
     def _note_applied(self, partition: int, position: int) -> None:
         self._known[partition] = max(self._known[partition], position)
@@ -178,6 +185,14 @@ class View:
             async with self._journal_call():
                 self._note_applied(shard, await self._journal.end(shard))
 
+    async def bring_up(self, partition: int) -> None:
+        """Apply the records of a partition that the journal has now. Raises CoordinatorUnavailable."""
+        await self.catch_up([partition])
+        if partition == self.registry:
+            await self.prove_registry()
+        else:
+            await self.prove([partition])
+
     async def prove(self, shards: Sequence[int]) -> None:
         """Bring shards up to the journal's end, unless that was done since their server began. Raises as `read`."""
         await self.read("index_size", [(shard, ()) for shard in shards])
@@ -238,8 +253,12 @@ class View:
 
     async def _help(self, shard: int, at: int, until: int) -> None:
         """Apply the journal's records from position `at` on, up to `until`; others may do so at the same time."""
-        if at == 0:
-            at = await self._load(shard, at)
+        if at == 0 and until > 0:
+            with self.rebuilds.of(shard):
+                return await self._help_from(shard, await self._load(shard, at), until)
+        await self._help_from(shard, at, until)
+
+    async def _help_from(self, shard: int, at: int, until: int) -> None:
         began = at
         while at < until:
             async with self._journal_call():

@@ -40,6 +40,10 @@ class Snapshotter:
         """Snapshots that could not be taken."""
         self.behind: dict[int, int] = {}
         """Records after the newest snapshot by partition, as of the last look."""
+        self.lag: dict[int, int] = {}
+        """Records by partition that the journal had at the look before, and that the store had not applied at the last
+        look."""
+        self._ends: dict[int, int] = {}
         self._due_since_ms: dict[int, int] = {}
         self._settings = settings
         self._client = client
@@ -81,10 +85,13 @@ class Snapshotter:
         """Drop what was found: another proxy takes the snapshots from now on."""
         self.kept.clear()
         self.behind.clear()
+        self.lag.clear()
+        self._ends.clear()
         self._due_since_ms.clear()
 
     async def _look_after(self, partition: int) -> None:
         end = await self._journal.end(partition)
+        await self._look_at_lag(partition, end)
         kept = self.kept.get(partition)
         if kept is None:
             # Another proxy may have taken some, before this one got the lease.
@@ -97,6 +104,21 @@ class Snapshotter:
         await self._take(partition)
         await self._tidy(partition)
         self._due_since_ms.pop(partition, None)
+
+    async def _look_at_lag(self, partition: int, end: int) -> None:
+        """Apply records that have waited since the last look: the proxy that appended them may have ended."""
+        waiting = self._ends.get(partition, 0) - self._view.applied(partition)
+        # A failed attempt leaves `applied` at the end: then the figure before it stands.
+        self.lag[partition] = self.lag.get(partition, 0) or max(0, waiting)
+        self._ends[partition] = end
+        if not self.lag[partition]:
+            return
+        try:
+            await self._view.bring_up(partition)
+        except CoordinatorUnavailable as error:
+            log.debug("records_wait", partition=partition, records=self.lag[partition], reason=str(error))
+        else:
+            self.lag[partition] = 0
 
     def _is_due(self, kept: list[Kept], end: int) -> bool:
         if not kept:
