@@ -153,6 +153,16 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
             }
             for one in verdict.shards
         ],
+        "snapshots": [
+            {
+                "partition": one.partition,
+                "journal_start": one.start,
+                "journal_end": one.end,
+                "positions": list(one.positions),
+                "problem": one.problem,
+            }
+            for one in verdict.snapshots
+        ],
     }
 
 
@@ -179,3 +189,13 @@ def _print(verdict: Verdict) -> None:
         f"registry of diskless topics: version {verdict.registry_version}, highest known "
         f"{verdict.registry_version_seen}{went_back}"
     )
+    if verdict.snapshots:
+        kept = sum(1 for one in verdict.snapshots if one.positions)
+        after = max(one.records_after for one in verdict.snapshots)
+        console.print(
+            f"snapshots: of {kept} of {len(verdict.snapshots)} partitions of the journal; a rebuild applies at most {after} "
+            "records of one partition"
+        )
+    for one in verdict.snapshots:
+        if one.problem:
+            console.print(one.problem, markup=False)

@@ -12,6 +12,8 @@ from proxy.config import Settings
 from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_journal import Journal, JournalUnavailable
 from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing_state import NOTHING_KNOWN, ShardLook, ShardState
 from proxy.coordinator.redis import RedisCoordinator
@@ -19,6 +21,7 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import not_together, store_identity, stored_identity
 from proxy.guard.remembered import Remembered, read_sides
 from proxy.journal.opened import opened_journal
+from proxy.snapshots.verdict import SnapshotVerdict, examine_snapshots
 from proxy.storage import ObjectStorage, open_storage
 
 
@@ -32,6 +35,8 @@ class Guarded:
     registry: RedisTopicRegistry
     fleet_store: RedisFleetStore
     storage: ObjectStorage
+    journal: Journal | None
+    """The journal; None without one."""
 
 
 @asynccontextmanager
@@ -45,7 +50,7 @@ async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
         async with opened_journal(settings) as journal:
             coordinator = coordinator_on(client, settings, journal)
             registry = registry_on(client, settings, coordinator)
-            yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage)
+            yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage, journal)
     finally:
         await client.aclose()
         await storage.close()
@@ -89,6 +94,8 @@ class Verdict:
     """The highest of all sides."""
     sides: tuple[Remembered, ...]
     shards: tuple[ShardVerdict, ...]
+    snapshots: tuple[SnapshotVerdict, ...] = ()
+    """The snapshots of each partition of the journal; empty without a journal."""
 
     @property
     def registry_went_back(self) -> bool:
@@ -98,7 +105,8 @@ class Verdict:
     @property
     def all_well(self) -> bool:
         """Nothing for anyone to see to."""
-        return self.unfit is None and not self.registry_went_back and not any(one.fenced for one in self.shards)
+        problems = any(one.fenced for one in self.shards) or any(one.problem for one in self.snapshots)
+        return self.unfit is None and not self.registry_went_back and not problems
 
 
 async def examine(guarded: Guarded) -> Verdict:
@@ -137,5 +145,23 @@ async def examine(guarded: Guarded) -> Verdict:
         f"a proxy knows its version {seen}, and it is at {snapshot.version}" if snapshot.version < seen else ""
     )
     return Verdict(
-        unfit, identity, storage_identity, snapshot.version, seen, went_back, remembered, tuple(sides.values()), shards
+        unfit,
+        identity,
+        storage_identity,
+        snapshot.version,
+        seen,
+        went_back,
+        remembered,
+        tuple(sides.values()),
+        shards,
+        await _snapshots(guarded),
     )
+
+
+async def _snapshots(guarded: Guarded) -> tuple[SnapshotVerdict, ...]:
+    if guarded.journal is None:
+        return ()
+    try:
+        return await examine_snapshots(guarded.storage, guarded.journal, guarded.settings.redis.shards + 1)
+    except JournalUnavailable as error:
+        raise CoordinatorUnavailable(f"the journal does not answer: {error}") from error

@@ -23,11 +23,12 @@ from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from proxy.snapshots import stored as stored_module
 from proxy.snapshots.snapshotter import Snapshotter
 from proxy.snapshots.stored import StoredSnapshots
+from proxy.snapshots.verdict import examine_snapshots
 from proxy.storage.file import FileStorage
 from proxy.storage.interface import Buffer, StorageError
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.contract import TOPIC, commit, idempotent, plain, reported
-from tests.integration.coordinator.test_view import found, wipe
+from tests.integration.coordinator.test_view import commit_and_die, found, wipe
 from tests.support.memory_journal import MemoryJournal
 from tests.support.memory_snapshots import MemorySnapshot, MemorySnapshots
 from tests.support.view_digest import digest_of
@@ -146,6 +147,55 @@ async def test_a_store_that_is_older_than_the_journal_loads_a_snapshot(
         await client.restore(key, 0, dumped)
     await client.hdel(f"{shard_prefix(SHARD)}meta", "proved")
     assert await digest_of(client, make_proxy().coordinator, SHARDS) == before
+
+
+async def test_the_check_sees_that_a_trimmed_journal_lacks_its_snapshots(
+    make_proxy, journal: MemoryJournal, storage: Dying
+) -> None:
+    await filled(make_proxy)
+    whole = await examine_snapshots(storage, journal, SHARDS + 1)
+    assert [one.problem for one in whole] == [None] * (SHARDS + 1)
+    assert {len(one.positions) for one in whole} == {2}
+    assert sum(one.records_after for one in whole) == 2, "a commit, and a topic"
+    keys = [stored.key async for stored in storage.objects(f"coordinator/snapshots/{journal.identity.hex()}/{SHARD}/")]
+    await storage.delete(keys)
+    problems = {one.partition: one.problem for one in await examine_snapshots(storage, journal, SHARDS + 1)}
+    assert "it has no readable snapshot: an emptied store can't be rebuilt" in (problems.pop(SHARD) or "")
+    assert set(problems.values()) == {None}
+
+
+async def test_records_of_a_proxy_that_ended_are_applied_by_the_proxy_that_keeps_house(
+    make_proxy, journal: MemoryJournal
+) -> None:
+    proxy = make_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    await proxy.snapshotter.sweep()
+    await commit_and_die(lambda: make_proxy().coordinator)
+    await proxy.snapshotter.sweep()
+    assert proxy.snapshotter.lag[SHARD] == 0, "it is not late yet"
+    assert proxy.view.applied(SHARD) < len(journal.records[SHARD])
+    await proxy.snapshotter.sweep()
+    assert (proxy.snapshotter.lag[SHARD], proxy.view.helped_records) == (0, 1)
+    assert (await found(proxy.coordinator)).high_watermark == 5
+
+
+async def test_records_that_cannot_be_applied_are_reported_until_they_are(
+    make_proxy, journal: MemoryJournal, store: Store
+) -> None:
+    proxy = make_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    for _ in range(2):
+        await proxy.snapshotter.sweep()
+    await commit_and_die(lambda: make_proxy().coordinator)
+    proxy.snapshotter._settings = config.Journal()  # no snapshot is due
+    await proxy.snapshotter.sweep()
+    store.stop()
+    for _ in range(2):
+        await proxy.snapshotter.sweep()
+        assert proxy.snapshotter.lag[SHARD] == 1
+    store.start()
+    await proxy.snapshotter.sweep()
+    assert proxy.snapshotter.lag[SHARD] == 0
 
 
 async def test_a_damaged_snapshot_is_passed_over(
