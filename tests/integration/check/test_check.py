@@ -18,6 +18,7 @@ from proxy.demo.proxies import merged
 from proxy.demo.stack import Stack
 from tests.integration.coordinator.conftest import Store
 from tests.support.checking import checked, findings, settings_of_another_proxy, without_machine_findings, written
+from tests.support.topics import DISKLESS, new_topic
 
 ROOT = Path(__file__).parents[3]
 PASSWORD = "hush-hush-hush"
@@ -79,6 +80,7 @@ def test_the_journal_of_a_new_deployment(
     level: str,
     expected: str,
 ) -> None:
+    new_topic(stack, "journalled", DISKLESS)  # the stack's own journal has a record then
     own = {"redis": {"url": weak_store.url}, "storage": {"url": (tmp_path / "wal").as_uri()}, "journal": journal}
     found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
     (of_journal,) = (finding for finding in found if finding["kind"] == "journal")

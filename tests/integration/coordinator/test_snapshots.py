@@ -155,7 +155,7 @@ async def test_the_check_sees_that_a_trimmed_journal_lacks_its_snapshots(
     await filled(make_proxy)
     whole = await examine_snapshots(storage, journal, SHARDS + 1)
     assert [one.problem for one in whole] == [None] * (SHARDS + 1)
-    assert {len(one.positions) for one in whole} == {2}
+    assert {len(one.positions) for one in whole if one.end} == {2}
     assert sum(one.records_after for one in whole) == 2, "a commit, and a topic"
     keys = [stored.key async for stored in storage.objects(f"coordinator/snapshots/{journal.identity.hex()}/{SHARD}/")]
     await storage.delete(keys)

@@ -39,6 +39,11 @@ class Tools:
         }
         self._config.write_text(yaml.safe_dump(written))
 
+    def use_a_journal(self) -> None:
+        """Leave `journal.mode` to its default."""
+        settings = yaml.safe_load(self._config.read_text())
+        self._config.write_text(yaml.safe_dump({name: one for name, one in settings.items() if name != "journal"}))
+
     async def fill(self, client: Redis, settings: config.Redis, coordinator: Any) -> str:
         registry = RedisTopicRegistry(client, settings)
         await registry.reserve("orders", 2, {"retention.ms": "-1", "diskless.enable": "true"}, "nobody")
@@ -133,3 +138,10 @@ async def test_nothing_is_written(tools: Tools, key: str, client: Redis) -> None
         await tools.run(*arguments)
     assert await everything() == before
     assert sorted(tools.wal.rglob("*")) == files
+
+
+async def test_a_journal_cannot_be_read_without_brokers(tools: Tools, key: str) -> None:
+    tools.use_a_journal()
+    line = await tools.run("topics", "describe", exit_code=1)
+    assert "the journal does not answer: 127.0.0.1:1" in line
+    assert "set `brokers` as for a proxy" in line
