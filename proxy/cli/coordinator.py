@@ -193,8 +193,8 @@ def _print(verdict: Verdict) -> None:
         kept = sum(1 for one in verdict.snapshots if one.positions)
         after = max(one.records_after for one in verdict.snapshots)
         console.print(
-            f"snapshots: of {kept} of {len(verdict.snapshots)} partitions of the journal; a rebuild applies at most {after} "
-            "records of one partition"
+            f"snapshots: of {kept} of {len(verdict.snapshots)} partitions of the journal; a rebuild applies at most "
+            f"{after} records of one partition"
         )
     for one in verdict.snapshots:
         if one.problem:

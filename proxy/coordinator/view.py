@@ -255,8 +255,9 @@ class View:
         """Apply the journal's records from position `at` on, up to `until`; others may do so at the same time."""
         if at == 0 and until > 0:
             with self.rebuilds.of(shard):
-                return await self._help_from(shard, await self._load(shard, at), until)
-        await self._help_from(shard, at, until)
+                await self._help_from(shard, await self._load(shard, at), until)
+        else:
+            await self._help_from(shard, at, until)
 
     async def _help_from(self, shard: int, at: int, until: int) -> None:
         began = at
