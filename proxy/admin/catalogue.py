@@ -16,7 +16,7 @@ import redis.asyncio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from proxy.admin.metrics import ProxyCollector
-from proxy.admin.state_metrics import MAX_TOPICS_NAMED
+from proxy.admin.state_metrics import MAX_PARTITIONS_NAMED, MAX_TOPICS_NAMED
 from proxy.admin.sums import worker_metrics
 from proxy.assembly.parts import build_parts
 from proxy.config import Settings
@@ -119,6 +119,10 @@ LABELS = {
     "operation": Label(
         "of requests to object storage: " + ", ".join(f"`{one}`" for one in STORAGE_OPERATIONS),
         "|".join(STORAGE_OPERATIONS),
+    ),
+    "partition": Label(
+        f"the shard's number, or `redis.shards` for the registry; the {MAX_PARTITIONS_NAMED} with the most records",
+        r"\d{1,4}",
     ),
     "python": Label("a version", r"\d+(\.\w+)+\+?"),
     "rack": Label("the racks of live proxies", _RACK),
