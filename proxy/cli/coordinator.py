@@ -196,6 +196,5 @@ def _print(verdict: Verdict) -> None:
             f"snapshots: of {kept} of {len(verdict.snapshots)} partitions of the journal; a rebuild applies at most "
             f"{after} records of one partition"
         )
-    for one in verdict.snapshots:
-        if one.problem:
-            console.print(one.problem, markup=False)
+    for problem in filter(None, (snapshots.problem for snapshots in verdict.snapshots)):
+        console.print(problem, markup=False)
