@@ -9,8 +9,8 @@ For a client of rack R (KAFKA-19257, KIP-1163; `racks` finds R):
   the leader and a broker of each other rack. `leaders` has the other rules that `leader_choice` can name.
 
 The brokers' answer is walked and patched in place (`wire.metadata`), so every version is served and unknown fields
-pass. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are requested from the brokers in the version
-below.
+pass. Topics of an answer that came before are not walked again (`wire.metadata_reuse`). With `kip1163_api`, Metadata
+v14 and DescribeTopicPartitions v1 are requested from the brokers in the version below.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot, Slot
 from proxy.config import Fleet as FleetSettings
+from proxy.config import Limits
 from proxy.creation.auto_creation import FIRST_FLAG_VERSION, AutoCreation, without_creation
 from proxy.process.turns import Turns
 from proxy.protocol.apis import API_TABLE
@@ -42,6 +43,7 @@ from proxy.wire.metadata import (
     metadata_brokers,
     rewrite_metadata_response,
 )
+from proxy.wire.metadata_reuse import RewrittenTopics
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite, Steps, at_once, begin
 
@@ -52,6 +54,7 @@ class RewriteMetadata:
     def __init__(
         self,
         fleet_settings: FleetSettings,
+        limits: Limits,
         *,
         addresses: Addresses,
         auto_creation: AutoCreation,
@@ -69,6 +72,7 @@ class RewriteMetadata:
         self._racks = racks
         self._topics = topics
         self._turns = turns
+        self._rewritten = RewrittenTopics(lambda: limits.metadata_reuse_bytes, lambda: topics.state)
 
     def metadata(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
         """Handle Metadata (API key 3), all versions. Topics that it creates may have to be diskless."""
@@ -89,6 +93,7 @@ class RewriteMetadata:
                 is_diskless=self._is_diskless,
                 leaders=self._addresses.diskless_leaders(session, client_id, rack, metadata=True),
                 lifelines=self._lifelines(client, client_id, rack),
+                reuse=self._rewritten,
             )
 
         auto_creation = self._auto_creation

@@ -76,6 +76,7 @@ def _of_addresses(parts: Parts) -> dict[int, Handler]:
     in_parts = InParts(settings.limits, parts.process.turns).of
     rewrite_metadata = RewriteMetadata(
         settings.fleet,
+        settings.limits,
         addresses=routing.addresses,
         auto_creation=parts.creation.auto_creation,
         cluster=cluster,

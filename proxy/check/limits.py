@@ -43,7 +43,8 @@ def of_memory(settings: Settings, available_bytes: int) -> Finding:
     """Return whether the buffers and caches fit into memory, all full at once, in every worker."""
     fetch, limits = settings.fetch, settings.limits
     requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
-    each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max
+    caches = fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max + limits.metadata_reuse_bytes
+    each = _PROCESS_BYTES + requests + caches
     total, where = each * settings.workers, "limits.max_request_bytes_in_memory"
     needed = (
         f"with fetch.cache_bytes and the other buffers, the proxy needs {total // _MIB:,} MiB, in addition "

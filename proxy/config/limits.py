@@ -67,6 +67,10 @@ class Limits(Section):
     max_response_bytes_per_connection: Reloadable[int] = Field(default=67_108_864, ge=1024)
     """Bytes of answers of one connection that wait for an earlier answer, from brokers or from the proxy. Above this,
     reading from broker and client stops. One Fetch of diskless topics answers no more than this either."""
+    metadata_reuse_bytes: Reloadable[int] = Field(default=16_777_216, ge=0)
+    """Bytes of Metadata answers of brokers that are kept with their rewritten topics, so that the next client with the
+    same answer costs next to nothing; 0 for none. One answer takes at most twice its own size, and there is one for
+    each leader of diskless topics and each version of the API that clients use."""
     memory_trim_interval_ms: Reloadable[int] = Field(default=60_000, ge=0)
     """How often the process gives free memory back to the system (with glibc only), which takes some milliseconds; 0
     for never. If it never does, the process stays as large as in its busiest moment."""

@@ -49,6 +49,8 @@ class Topics:
         """The registry has lost changes that some proxy knows: nothing is certain until an operator has looked."""
         self.remembered = NO_CHANGE
         """Newest change that any proxy is known to have seen, before this one has loaded any."""
+        self.state = object()
+        """Replaced whenever `find` and `is_diskless` may answer otherwise than before."""
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
@@ -250,6 +252,7 @@ class Topics:
                 )
         self._by_name = {topic.name: topic for topic in snapshot.topics}
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
+        self.state = object()
         self._reserved = len(self._by_id) != len(self._by_name)
         no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
         for reference in no_longer:

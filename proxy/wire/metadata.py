@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
-from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalker
+from proxy.wire.metadata_reuse import RewrittenTopics
+from proxy.wire.partition_leaders import AS_ONE, MOST_AT_ONCE, Leaders, PartitionLayout, PartitionWalker
 from proxy.wire.primitives import (
     INT16,
     INT32,
@@ -36,7 +37,7 @@ from proxy.wire.primitives import (
     write_count,
     write_string,
 )
-from proxy.wire.steps import Pace, Pausing, Steps
+from proxy.wire.steps import AT_A_TIME, Pace, Pausing, Steps
 
 LOWEST_VERSION = 0
 HIGHEST_VERSION = 14
@@ -201,12 +202,13 @@ def rewrite_metadata_response(
     is_diskless: IsDiskless | None,
     leaders: Leaders | None,
     lifelines: Sequence[Broker] = (),
+    reuse: RewrittenTopics | None = None,
 ) -> Steps[list[Buffer]]:
     """Return the body as clients get it; that of v14 from one of v13. Raises ProtocolError.
 
     Every broker's host and port are replaced; one whose `address_of` is None is left out, and `lifelines` are added.
     The partitions of diskless topics get `leaders`; their epochs stay. Topics with an error of their own are left
-    alone, and with `leaders` or `is_diskless` None all are.
+    alone, and with `leaders` or `is_diskless` None all are. `reuse` has topics that were rewritten before.
     """
     _check_version(version)
     data = memoryview(body)
@@ -215,7 +217,8 @@ def rewrite_metadata_response(
     if version < FIRST_RACK_ID and (is_diskless is None or leaders is None):
         check_end(data, at)
         return [data[:start], brokers, data[at:]]
-    topics = yield from _rewrite_topics(data, at, version, is_diskless or _none_is, leaders)
+    walk = _rewrite_topics(data, at, version, is_diskless or (lambda name, topic_id: False), leaders)
+    topics = yield from walk if reuse is None else reuse.rewritten(data[at:], version, leaders, walk)
     return [data[:start], brokers, *topics]
 
 
@@ -302,10 +305,6 @@ def _layout(version: int) -> PartitionLayout:
     return PartitionLayout(version >= FIRST_FLEXIBLE, version >= 7, arrays, add_preferred=version >= FIRST_RACK_ID)
 
 
-def _none_is(name: str | None, topic_id: bytes | None) -> bool:
-    return False
-
-
 def _rewrite_brokers(
     data: memoryview, at: int, version: int, address_of: AddressOf, lifelines: Sequence[Broker] = ()
 ) -> tuple[bytes, int]:
@@ -364,17 +363,28 @@ def _rewrite_topics(
     """Return everything after the brokers."""
     flexible, walker = version >= FIRST_FLEXIBLE, PartitionWalker(_layout(version), leaders)
     proposed = version >= FIRST_RACK_ID
-    copied, out, pace = at, bytearray(), Pace()
+    copied, out, done = at, bytearray(), 0
     count, at = read_count(data, _skip_to_topics(data, at, version), flexible)
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
         diskless = not error_code and is_diskless(name, topic_id)
-        if proposed or (diskless and leaders is not None):
+        led = diskless and leaders is not None
+        # A call is cheaper than a generator, a number than a Pace, and nearly all topics are small enough for them.
+        small = partitions <= MOST_AT_ONCE
+        done += 1 + partitions // AS_ONE if small else AT_A_TIME
+        if done >= AT_A_TIME:
+            done = 0
+            yield
+        if led or proposed:
             out += data[copied:at]
-            led = diskless and leaders is not None
-            at = copied = yield from walker.written(data, at, partitions, out, name, pace, led=led)
+            if small:
+                at = copied = walker.write(data, at, partitions, out, name, led=led)
+            else:
+                at = copied = yield from walker.written(data, at, partitions, out, name, Pace(), led=led)
+        elif small:
+            at = walker.skip(data, at, partitions)
         else:
-            at = yield from walker.skipped(data, at, partitions, pace)
+            at = yield from walker.skipped(data, at, partitions, Pace())
         if version >= 8:
             at += 4
         if proposed:

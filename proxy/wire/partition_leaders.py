@@ -30,7 +30,7 @@ _NO_ERROR = b"\0\0"
 _INDEX, _LEADER, _EPOCH = 2, 6, 10
 """Positions of index, leader and leader epoch in a partition."""
 HASH_SLOTS = 256
-_MOST_AT_ONCE, _AS_ONE = 1024, 8
+MOST_AT_ONCE, AS_ONE = 1024, 8
 """Partitions that are handled without a pause, and how many of them take as long as another element."""
 _MOST_PIECES = 4096
 """Maximum number of different topics whose results `HashedLeaders` caches."""
@@ -146,25 +146,29 @@ class PartitionWalker:
         """Do `skip` with pauses."""
         if pace.pauses(1):
             yield
-        for done in range(0, count, _MOST_AT_ONCE):
-            now = min(_MOST_AT_ONCE, count - done)
+        for done in range(0, count, MOST_AT_ONCE):
+            now = min(MOST_AT_ONCE, count - done)
             at = self.skip(data, at, now)
-            if pace.pauses(now // _AS_ONE):
+            if pace.pauses(now // AS_ONE):
                 yield
         return at
 
     def written(
         self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None, pace: Pace, *, led: bool
     ) -> Steps[int]:
-        """Do `lead`, or `copy` unless `led`, with pauses."""
+        """Do `write` with pauses."""
         if pace.pauses(1):
             yield
-        for done in range(0, count, _MOST_AT_ONCE):
-            now = min(_MOST_AT_ONCE, count - done)
-            at = self.lead(data, at, now, out, topic) if led else self.copy(data, at, now, out)
-            if pace.pauses(now // _AS_ONE):
+        for done in range(0, count, MOST_AT_ONCE):
+            now = min(MOST_AT_ONCE, count - done)
+            at = self.write(data, at, now, out, topic, led=led)
+            if pace.pauses(now // AS_ONE):
                 yield
         return at
+
+    def write(self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None, *, led: bool) -> int:
+        """Do `lead`, or `copy` unless `led`."""
+        return self.lead(data, at, count, out, topic) if led else self.copy(data, at, count, out)
 
     def skip(self, data: memoryview, at: int, count: int) -> int:
         """Return the position after `count` partitions."""

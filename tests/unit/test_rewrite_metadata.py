@@ -46,6 +46,7 @@ class Asked(ClientDouble):
         fleet: Any = ProxyOfEachRack()
         self.handlers = RewriteMetadata(
             parts.process.settings.fleet,
+            parts.process.settings.limits,
             addresses=Addresses(fleet=fleet, racks=racks, leader_choice=LeaderChoice(leader_choice), cluster=cluster),
             auto_creation=parts.creation.auto_creation,
             cluster=cluster,
