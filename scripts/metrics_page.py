@@ -79,9 +79,9 @@ _END = """\
   connection. Requests without an answer (acks 0) are not included. `produce_seconds` and `fetch_seconds` have only
   requests with diskless topics.
 - The bounds of `produce_seconds`, `fetch_seconds` and `api_seconds` of Produce and Fetch depend on the commit
-  interval. A lone producer waits for `diskless.append.commit.interval.ms`, its upload and its commit, so there the
-  bounds are 2 % of the interval apart. Histograms of different intervals cannot be added, so each interval has its
-  own, with the label `commit_interval_ms`. Keep it next to `le`: `histogram_quantile(0.99, sum by (le,
+  interval. A batch waits for `diskless.append.commit.interval.ms` at most, and then for its upload and its commit. So
+  there the bounds are 2 % of the interval apart. Histograms of different intervals cannot be added, so each interval
+  has its own, with the label `commit_interval_ms`. Keep it next to `le`: `histogram_quantile(0.99, sum by (le,
   commit_interval_ms) (rate(diskless_proxy_produce_seconds_bucket[5m])))`. After a reload that changes the interval, a
   new series begins. A process keeps the last four intervals
   ([0070](decisions/0070-latency-bounds-follow-the-interval.md)).

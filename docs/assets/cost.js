@@ -6,7 +6,7 @@ const GIGABYTE = 1e9, MEGABYTE = 1e6, MONTH_SECONDS = 730 * 3600, HOUR_SECONDS =
 
 const USAGE = {
   produced_mb_per_second: 20, readers: 2, racks: 3, replication_factor: 3, retention_hours: 72,
-  follower_fetching: false, disk_used_share: 0.5, proxies: 6, commit_interval_ms: 250,
+  follower_fetching: false, disk_used_share: 0.5, proxies: 6, puts_per_second: 4,
   buffer_bytes: 4 * 1024 * 1024, coordination_share: 0.01, proxy_usd_per_month: 60, redis_usd_per_month: 160,
 };
 const PRICES = {
@@ -24,7 +24,7 @@ function crossings(racks, replicationFactor) {
 
 function segmentsPerSecond(usage) {
   const bySize = usage.produced_mb_per_second * MEGABYTE / usage.buffer_bytes;
-  const byTime = usage.proxies * 1000 / usage.commit_interval_ms;
+  const byTime = usage.proxies * usage.puts_per_second;
   return usage.produced_mb_per_second > 0 ? Math.max(bySize, byTime) : 0;
 }
 
@@ -56,7 +56,7 @@ const LABELS = {
   produced_mb_per_second: "Produced, MB/s", readers: "Times each record is read", racks: "Racks",
   replication_factor: "Replication factor (classic)", retention_hours: "Retention, hours",
   follower_fetching: "Classic consumers read in their rack (KIP-392)", disk_used_share: "Part of the disks that is full",
-  proxies: "Proxies, in all racks", commit_interval_ms: "Commit interval, ms", buffer_bytes: "Buffer, bytes",
+  proxies: "Proxies, in all racks", puts_per_second: "PUTs per second of each proxy, budget", buffer_bytes: "Buffer, bytes",
   coordination_share: "Traffic with Redis, part of what is produced",
   proxy_usd_per_month: "Machine of one proxy, USD a month", redis_usd_per_month: "Machines for Redis, USD a month",
   cross_rack_usd_per_gb: "A GB between racks, USD", put_usd_per_thousand: "1,000 PUTs, USD",
@@ -81,8 +81,8 @@ function field(name, value) {
     input.value = value;
     input.step = "any";
     if (["racks", "replication_factor"].includes(name)) input.step = 1;
-    input.min = ["racks", "replication_factor", "proxies", "commit_interval_ms", "buffer_bytes"].includes(name) ? 1
-      : name === "disk_used_share" ? 0.01 : 0;
+    input.min = ["racks", "replication_factor", "proxies", "buffer_bytes"].includes(name) ? 1
+      : ["disk_used_share", "puts_per_second"].includes(name) ? 0.01 : 0;
   }
   label.append(LABELS[name], input);
   return label;

@@ -33,8 +33,9 @@ class Usage:
     """How much of the brokers' disks is full; the rest is paid for as well."""
     proxies: int = 6
     """Proxies that take produces, in all racks: two for each, so that a restart is not noticed."""
-    commit_interval_ms: float = 250.0
-    """`diskless.append.commit.interval.ms`."""
+    puts_per_second: float = 4.0
+    """The budget of each proxy for uploads (`diskless.append.puts.per.second`). The default is 1000 ÷ the commit
+    interval."""
     buffer_bytes: float = 4 * 1024 * 1024
     """`diskless.append.buffer.max.bytes`."""
     coordination_share: float = 0.01
@@ -86,7 +87,7 @@ def monthly_cost(usage: Usage, prices: MonthlyPrices) -> dict[str, float]:
 
 
 def segments_per_second(usage: Usage) -> float:
-    """WAL segments of all proxies: one for each full buffer, and at least one for each commit interval."""
+    """Return the WAL segments of all proxies: one for each full buffer, and at most the budget if that is more."""
     by_size = usage.produced_mb_per_second * MEGABYTE / usage.buffer_bytes
-    by_time = usage.proxies * 1000 / usage.commit_interval_ms
+    by_time = usage.proxies * usage.puts_per_second
     return max(by_size, by_time) if usage.produced_mb_per_second > 0 else 0.0

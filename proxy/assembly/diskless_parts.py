@@ -17,6 +17,7 @@ from proxy.diskless.row_reader import RowReader
 from proxy.diskless.time_lookup import TimeLookup
 from proxy.diskless.wal.buffer import WalBuffer
 from proxy.diskless.wal.intake import Intake
+from proxy.diskless.wal.pace import PutBudget
 from proxy.process.clock import wall_clock_ms
 
 _SHORTEST_COMMIT_AGE_MS = 1_000
@@ -61,7 +62,9 @@ class DisklessParts(RoomParts):
         self.reader.coordinates.max_age_s = fetch.coordinates_max_age_ms / 1000
         self.reader.shortest_wait_s = fetch.shortest_read_wait_ms / 1000
         self.time_lookup.max_batch_bytes = fetch.max_decompressed_batch_bytes
-        self.wal.interval_s = settings.diskless_append_commit_interval_ms / 1000
+        self.wal.timer.interval_s = settings.diskless_append_commit_interval_ms / 1000
+        self.wal.timer.budget.per_second = _puts_per_second(settings)
+        self.wal.timer.max_underway = settings.diskless_append_underway
         self.wal.max_bytes = settings.diskless_append_buffer_max_bytes
         self.wal.commit_timeout_s = settings.diskless_append_commit_timeout_ms / 1000
         self.wal.holds.hold_s = settings.out_of_order_hold_ms / 1000
@@ -70,6 +73,13 @@ class DisklessParts(RoomParts):
         self.intake.max_records = settings.max_prepared_batch_records
         if _UPLOADS in changed:
             self.wal.allow_uploads(settings.diskless_append_max_uploads)
+
+
+def _puts_per_second(settings: Settings) -> float:
+    """Return the budget of this process for uploads of segments."""
+    if settings.diskless_append_puts_per_second:
+        return settings.diskless_append_puts_per_second / settings.workers
+    return 1000 / settings.diskless_append_commit_interval_ms
 
 
 def build_diskless(process: ProcessParts, stores: StoreParts) -> DisklessParts:
@@ -97,6 +107,8 @@ def build_diskless(process: ProcessParts, stores: StoreParts) -> DisklessParts:
         cache,
         process.stats,
         interval_s=settings.diskless_append_commit_interval_ms / 1000,
+        budget=PutBudget(_puts_per_second(settings)),
+        max_underway=settings.diskless_append_underway,
         max_bytes=settings.diskless_append_buffer_max_bytes,
         max_uploads=settings.diskless_append_max_uploads,
         commit_timeout_s=settings.diskless_append_commit_timeout_ms / 1000,

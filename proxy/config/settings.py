@@ -116,7 +116,16 @@ class Settings(BaseSettings):
     """`diskless.storage.class.path` (KIP-1163): another name of `diskless.storage.class.name`, for `module:Class`.
     Python has no class path: install the module in the proxy's environment."""
     diskless_append_commit_interval_ms: Reloadable[int] = Field(default=250, ge=1)
-    """`diskless.append.commit.interval.ms` (KIP-1163): the longest time that a batch waits in the WAL buffer."""
+    """`diskless.append.commit.interval.ms` (KIP-1163): the longest time that a batch waits in the WAL buffer. A topic's
+    `diskless.append.latency.ms` may be longer."""
+    diskless_append_puts_per_second: Reloadable[float] = Field(default=0, ge=0, le=1000)
+    """`diskless.append.puts.per.second`: the budget for uploads of segments before the commit interval is over. A
+    segment is uploaded as soon as the budget has a PUT left, so little traffic does not wait for the interval. Up to 8
+    unused PUTs are saved up. With 0 each worker has 1000 ÷ the interval, which is what the interval alone costs at
+    most. Otherwise the workers share the budget. Full segments are uploaded in any case."""
+    diskless_append_underway: Reloadable[int] = Field(default=1, ge=0, le=64)
+    """`diskless.append.underway`: a segment is uploaded before the commit interval is over only if fewer segments than
+    this are being uploaded or committed. With 0 it always waits for the interval, or until it is full."""
     diskless_append_buffer_max_bytes: Reloadable[int] = Field(default=4_194_304, ge=1024)
     """`diskless.append.buffer.max.bytes` (KIP-1163): the WAL buffer is uploaded when it holds this much."""
     diskless_append_max_uploads: Reloadable[int] = Field(default=16, ge=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 _UNITS = {
     "usd_per_gb": "US dollars per gigabyte",
     "usd_per_thousand": "US dollars per thousand",
+    "per_second": "per second",
     "ms": "milliseconds",
     "s": "seconds",
     "days": "days",
@@ -18,6 +19,7 @@ _COUNTS = frozenset(
         "cold_max_gets",
         "compression_threads",
         "diskless_append_max_uploads",
+        "diskless_append_underway",
         "lifelines",
         "max_attempts",
         "max_connections",

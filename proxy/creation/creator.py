@@ -50,9 +50,9 @@ from proxy.protocol.errors import (
 )
 from proxy.routing.fleet import Fleet, LeaseLapsed
 from proxy.topics.topic_configs import (
-    DISKLESS_ENABLE,
     ConfigRefused,
     diskless_by_name,
+    is_known_to_brokers,
     registry_configs,
     shadow_configs,
     wants_diskless,
@@ -125,7 +125,7 @@ class _Creating:
         self._wanted: dict[str, dict[str, str]] = {}
         """Diskless topics by name, with their configs in the registry."""
         self._as_sent: dict[str, Any] = {}
-        """The same topics with all configs except `diskless.enable`."""
+        """The same topics with all configs that brokers know."""
         self._told: dict[str, Any] = {}
         """Results of trying out diskless topics: with the configs of the diskless topic, not those of its shadow."""
         self._forbidden_first: dict[str, Any] = {}
@@ -169,7 +169,7 @@ class _Creating:
             self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             self._forbidden_first[name] = replace(topic, configs=())
             return
-        configs.pop(DISKLESS_ENABLE, None)
+        configs = {one: value for one, value in configs.items() if is_known_to_brokers(one, diskless=diskless)}
         self._asked[name] = self._as_sent[name] = with_configs(topic, configs)
         if diskless:
             self._wanted[name] = kept

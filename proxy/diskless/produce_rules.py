@@ -40,6 +40,8 @@ from proxy.records.compression import (
     decompress,
 )
 
+APPEND_LATENCY = "diskless.append.latency.ms"
+"""Config of a topic whose batches may wait longer than the commit interval, so that they cost fewer PUTs."""
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 NO_BOUND_MS = 2**63 - 1
@@ -69,6 +71,8 @@ class ProduceRules(NamedTuple):
     """Whether every record has to have a key (`cleanup.policy`)."""
     partition: str = ""
     """`topic-partition` of the batch, for the error about records without a key."""
+    patience_s: float = 0.0
+    """How long a batch may wait for others that share its segment, if that is longer than the commit interval."""
 
     def needs_preparing(self, header: BatchHeader, now_ms: int) -> bool:
         """Return whether the header alone does not show that the batch can be taken as it is."""
@@ -100,6 +104,7 @@ def rules_of(configs: Mapping[str, str]) -> ProduceRules:
         codec,
         DEFAULT_LEVELS.get(codec) if codec is not None and level is None else int(level) if level is not None else None,
         is_compacted(configs),
+        patience_s=int(configs.get(APPEND_LATENCY, 0)) / 1000,
     )
 
 

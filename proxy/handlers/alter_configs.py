@@ -31,7 +31,14 @@ from proxy.coordinator.interface_registry import DisklessTopic, RegistryChanged
 from proxy.coordinator.patience import patiently
 from proxy.protocol.api_keys import INCREMENTAL_ALTER_CONFIGS
 from proxy.protocol.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.topics.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
+from proxy.topics.topic_configs import (
+    DISKLESS_ENABLE,
+    SHADOW_CONFIGS,
+    ConfigRefused,
+    governs_data,
+    is_known_to_brokers,
+    registry_configs,
+)
 from proxy.topics.topic_resources import TOPIC, being_made, diskless_topics_of
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request, read_response
@@ -96,13 +103,13 @@ class _Altering:
     async def answer(self, slot: Slot) -> None:
         """Try it out, then change the shadow, then the registry. Raises BrokerUnreachable and ProtocolError."""
         tried = [one for one in self._asked.resources if self._is_mine(one) or _names_enable(one)]
-        results = await self._ask([self._without_enable(one) for one in tried], validate_only=True)
+        results = await self._ask([self._without_our_own(one) for one in tried], validate_only=True)
         for resource in tried:
             if self._succeeded(results, resource):
                 self._refuse_what_is_not_honoured(results, resource)
         accepted = [one for one in self._asked.resources if one not in tried or self._succeeded(results, one)]
         if accepted:
-            theirs = [self._shadow_part(one) if self._is_mine(one) else self._without_enable(one) for one in accepted]
+            theirs = [self._shadow_part(one) if self._is_mine(one) else self._without_our_own(one) for one in accepted]
             results.update(await self._ask(theirs, validate_only=self._asked.validate_only))
             for resource in accepted:
                 if self._is_mine(resource) and self._succeeded(results, resource) and not self._asked.validate_only:
@@ -126,12 +133,13 @@ class _Altering:
         self._response: Any = read_response(key, version, body)
         return {_key(result): result for result in self._response.responses}
 
-    @staticmethod
-    def _without_enable(resource: Any) -> Any:
-        """Brokers don't know the config, but reject a resource that names any config twice."""
-        if sum(one.name == DISKLESS_ENABLE for one in resource.configs) > 1:
+    def _without_our_own(self, resource: Any) -> Any:
+        """Brokers don't know these configs, but reject a resource that names any config twice."""
+        is_mine = self._is_mine(resource)
+        known = [one for one in resource.configs if is_known_to_brokers(str(one.name), diskless=is_mine)]
+        if len({one.name for one in resource.configs}) < len(resource.configs):
             return resource
-        return replace(resource, configs=tuple(one for one in resource.configs if one.name != DISKLESS_ENABLE))
+        return replace(resource, configs=tuple(known))
 
     def _shadow_part(self, resource: Any) -> Any:
         kept = tuple(one for one in resource.configs if not governs_data(str(one.name)))

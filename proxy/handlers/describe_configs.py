@@ -26,6 +26,7 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import Slot
 from proxy.config import Settings
+from proxy.diskless.produce_rules import APPEND_LATENCY
 from proxy.process.turns import Turns
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
@@ -42,7 +43,16 @@ _NOT_CURRENT = (
 _DEFAULT_CONFIG = 5
 _MIN_INSYNC_REPLICAS_SHOWN = "1"
 """The lowest value that brokers allow, and Kafka's own default."""
-_BOOLEAN = 1
+_BOOLEAN, _LONG = 1, 5
+_OUR_OWN = {
+    DISKLESS_ENABLE: (_BOOLEAN, "Whether the records of this topic are kept in object storage (KIP-1150)."),
+    APPEND_LATENCY: (
+        _LONG,
+        "The longest time that a batch waits for others before its upload, if it is longer than the proxy's commit "
+        "interval.",
+    ),
+}
+"""Type and documentation of configs that brokers do not know."""
 _MAX_CACHED = 64
 """Changed configs that are kept, each of 32 KiB at most."""
 _CACHED_BYTES = 32_768
@@ -170,8 +180,11 @@ def _merged(result: Any, kept: dict[str, str], keys: tuple[str, ...] | None, def
     """Return the broker's result for a placeholder topic as that of its diskless topic."""
     config_type = nested(type(result), "configs")
     configs = [_as_diskless(config, kept, defaults) for config in result.configs]
-    if keys is None or DISKLESS_ENABLE in keys:
-        configs.append(_enabled(config_type))
+    shown = {**kept, DISKLESS_ENABLE: "true"}
+    for name, (config_kind, documentation) in _OUR_OWN.items():
+        if name in shown and (keys is None or name in keys):
+            read_only = name == DISKLESS_ENABLE
+            configs.append(_our_own(config_type, name, shown[name], config_kind, documentation, read_only=read_only))
     return replace(result, configs=tuple(configs))
 
 
@@ -208,18 +221,17 @@ def _kafkas_default(config: Any, value: str) -> Any:
     return replace(config, value=value, config_source=_DEFAULT_CONFIG, synonyms=own)
 
 
-def _enabled(config_type: Any) -> Any:
+def _our_own(config_type: Any, name: str, value: str, config_kind: int, documentation: str, *, read_only: bool) -> Any:
+    """Return a config that brokers do not know."""
     values: dict[str, Callable[[], Any]] = {
-        "name": lambda: DISKLESS_ENABLE,
-        "value": lambda: "true",
-        "read_only": lambda: True,
+        "name": lambda: name,
+        "value": lambda: as_described(name, value),
+        "read_only": lambda: read_only,
         "config_source": lambda: DYNAMIC_TOPIC_CONFIG,
         "is_sensitive": lambda: False,
-        "synonyms": lambda: (
-            nested(config_type, "synonyms")(name=DISKLESS_ENABLE, value="true", source=DYNAMIC_TOPIC_CONFIG),
-        ),
-        "config_type": lambda: _BOOLEAN,
-        "documentation": lambda: "Whether the records of this topic are kept in object storage (KIP-1150).",
+        "synonyms": lambda: (nested(config_type, "synonyms")(name=name, value=value, source=DYNAMIC_TOPIC_CONFIG),),
+        "config_type": lambda: config_kind,
+        "documentation": lambda: documentation,
     }
     return config_type(**{name: make() for name, make in values.items() if name in config_type.__dataclass_fields__})
 

@@ -8,15 +8,18 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from decimal import Decimal
 
-from proxy.diskless.produce_rules import CODECS, LEVEL_CONFIGS
+from proxy.diskless.produce_rules import APPEND_LATENCY, CODECS, LEVEL_CONFIGS
 from proxy.protocol.cleanup_policy import CLEANUP_POLICY, COMPACT, DELETE, cleanup_policies, is_compacted
 from proxy.records.compression import LEVELS
 
 DISKLESS_ENABLE = "diskless.enable"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+MAX_APPEND_LATENCY_MS = 60_000
+"""A producer's request times out after 30 seconds by default, and its delivery after 120."""
 
 _GOVERN_DATA = (
     DISKLESS_ENABLE,
+    APPEND_LATENCY,
     "retention.",
     CLEANUP_POLICY,
     "segment.",
@@ -51,6 +54,7 @@ _WHOLE_NUMBERS: dict[str, Container[int]] = {
     "delete.retention.ms": range(_LONGEST + 1),
     "min.compaction.lag.ms": range(_LONGEST + 1),
     "max.compaction.lag.ms": range(1, _LONGEST + 1),
+    APPEND_LATENCY: range(MAX_APPEND_LATENCY_MS + 1),
     **{name: LEVELS[codec] for codec, name in LEVEL_CONFIGS.items()},
 }
 """With the values that brokers allow (`LogConfig`)."""
@@ -64,6 +68,12 @@ class ConfigRefused(Exception):
 def governs_data(name: str) -> bool:
     """Return whether a topic config is about data, so that a diskless topic's is in the registry."""
     return name.startswith(_GOVERN_DATA)
+
+
+def is_known_to_brokers(name: str, *, diskless: bool) -> bool:
+    """Return whether brokers are to judge a topic's config. They reject a classic topic with a config of diskless
+    topics."""
+    return name != DISKLESS_ENABLE and not (diskless and name == APPEND_LATENCY)
 
 
 def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:

@@ -36,7 +36,7 @@ def any_usage(random: Random) -> Usage:
         follower_fetching=random.random() < 0.5,
         disk_used_share=random.uniform(0.01, 1),
         proxies=random.randint(1, 100),
-        commit_interval_ms=random.uniform(1, 60_000),
+        puts_per_second=random.uniform(0.01, 1_000),
         buffer_bytes=random.uniform(1_000, 1e9),
         coordination_share=random.random(),
         proxy_usd_per_month=random.uniform(0, 1_000),
@@ -113,9 +113,9 @@ def test_prices_are_those_of_the_setting() -> None:
         assert getattr(MonthlyPrices(), name) == value
 
 
-def test_a_longer_interval_costs_less_and_full_buffers_more() -> None:
+def test_a_smaller_budget_costs_less_and_full_buffers_more() -> None:
     little, much = Usage(0.1), Usage(100.0)
-    by_time = monthly_cost(replace(little, commit_interval_ms=1_000.0), MonthlyPrices())["diskless_put"]
+    by_time = monthly_cost(replace(little, puts_per_second=1.0), MonthlyPrices())["diskless_put"]
     assert by_time == pytest.approx(monthly_cost(little, MonthlyPrices())["diskless_put"] / 4)
     by_size = monthly_cost(much, MonthlyPrices())["diskless_put"]
     assert monthly_cost(replace(much, buffer_bytes=much.buffer_bytes / 2), MonthlyPrices())["diskless_put"] > by_size

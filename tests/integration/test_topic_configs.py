@@ -95,6 +95,19 @@ def without_own(
     del classic[MIN_ISR]
 
 
+def test_only_a_diskless_topic_has_a_latency_of_appends(
+    stack: Stack, admin: AdminClient, topics: tuple[str, str]
+) -> None:
+    name, set_ = "diskless.append.latency.ms", AlterConfigOpType.SET
+    assert [alter(admin, topic, name, "2000", set_) for topic in topics] == ["INVALID_CONFIG", "done"]
+    assert alter(admin, topics[1], name, "60001", set_) == "INVALID_CONFIG"
+    assert described(admin, topics[1])[name] == ("2000", "DYNAMIC_TOPIC_CONFIG", False)
+    assert alter(admin, topics[1], name, None, AlterConfigOpType.DELETE) == "done"
+    the_same(admin, topics)
+    patient = new_topic(stack, "patient", DISKLESS, configs={name: "3000"})
+    assert described(admin, patient)[name] == ("3000", "DYNAMIC_TOPIC_CONFIG", False)
+
+
 def test_configs_are_described_and_changed_in_the_same_way(admin: AdminClient, topics: tuple[str, str]) -> None:
     the_same(admin, topics)
     set_, delete, append = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND

@@ -29,11 +29,14 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.lateness import no_later
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.wal.ending import SegmentTimer
 from proxy.diskless.wal.failures import FailedBatches
 from proxy.diskless.wal.holds import Holds
 from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
+from proxy.diskless.wal.pace import PutBudget
 from proxy.diskless.wal.recent import RecentSegments
-from proxy.diskless.wal.segment import BuiltSegment, SegmentBuilder, segment_key
+from proxy.diskless.wal.segment import BuiltSegment, segment_key
+from proxy.diskless.wal.waiting import Partition, WaitingSegment
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records.batches import BatchHeader
 from proxy.storage.interface import ObjectStorage, StorageError
@@ -47,32 +50,14 @@ _RETRIABLE = "producers get a retriable error"
 _RETRY_FIRST_S = 0.02
 _RETRY_LONGEST_S = 1.0
 
-_Partition = tuple[bytes, int]
-
-
-class _Segment:
-    """Batches that travel together; `waiting` holds the callbacks, in the order of each partition's run."""
-
-    __slots__ = ("builder", "first", "not_after_ms", "number", "task", "waiting")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.builder = SegmentBuilder()
-        self.waiting: dict[_Partition, list[Settle]] = {}
-        self.first: dict[_Partition, dict[tuple[int, int], int]] = {}
-        """First sequence of each idempotent producer (ID and epoch), by partition."""
-        self.task: asyncio.Task[None] | None = None
-        self.not_after_ms = 0
-        """Time by the coordinator's clock after which its object may count as one that nobody will commit."""
-
 
 class WalBuffer:
     """Collects batches into segments and sees them through.
 
     A segment ends with `interval_s` or `max_bytes`, whichever is reached first (`diskless.append.commit.interval.ms`,
-    `diskless.append.buffer.max.bytes`), or with MAX_BATCHES_PER_RUN batches of one partition. `max_uploads` run at a
-    time. A commit without an answer is retried for `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`:
-    see `Holds`.
+    `diskless.append.buffer.max.bytes`), or with MAX_BATCHES_PER_RUN batches of one partition. It ends earlier if
+    `budget` has a token and fewer than `max_underway` segments are under way. `max_uploads` run at a time. A commit
+    without an answer is retried for `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`.
 
     However long this process stood still, a segment is no longer committed after `max_age_s` since its upload began,
     because its object may have been deleted as one that nobody commits. Nor is it committed after `grace_s` since the
@@ -89,6 +74,8 @@ class WalBuffer:
         stats: Stats,
         *,
         interval_s: float,
+        budget: PutBudget,
+        max_underway: int,
         max_bytes: int,
         max_uploads: int,
         commit_timeout_s: float,
@@ -102,7 +89,9 @@ class WalBuffer:
         self._coordinator = coordinator
         self._cache = cache
         self._stats = stats
-        self.interval_s = interval_s
+        self.timer = SegmentTimer(
+            self.flush, lambda: len(self._underway), budget, interval_s=interval_s, max_underway=max_underway
+        )
         self.max_bytes = max_bytes
         self.commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
@@ -112,9 +101,8 @@ class WalBuffer:
         self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
         self.recent = RecentSegments()
         self.failures = FailedBatches()
-        self._open: _Segment | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._underway: dict[int, _Segment] = {}
+        self._open: WaitingSegment | None = None
+        self._underway: dict[int, WaitingSegment] = {}
         self._numbers = 0
         self._told = asyncio.Event()
         """Set for a moment when batches of a segment were answered."""
@@ -143,38 +131,36 @@ class WalBuffer:
         settle: Settle,
         *,
         log_append_time: bool = False,
+        patience_s: float = 0.0,
     ) -> None:
         """Take a checked batch. `settle` is called once; `batch` must not change until then.
 
         It is called at once if the batch follows one of its producer that failed and has not arrived again.
 
-        `log_append_time`: the records' time is to be that of their commit.
+        `log_append_time`: the records' time is to be that of their commit. `patience_s`: how long the batch may wait
+        for others, if that is longer than the interval (`diskless.append.latency.ms`).
         """
-        producer = header.producer_id, header.producer_epoch
-        if self.failures.comes_too_early(topic_id, partition, *producer, header.base_sequence):
+        if self.failures.comes_too_early(
+            topic_id, partition, header.producer_id, header.producer_epoch, header.base_sequence
+        ):
             report([(settle, Outcome(KAFKA_STORAGE_ERROR))])
             return
         segment = self._open
         if segment is None:
             self._numbers += 1
-            segment = self._open = _Segment(self._numbers)
-            self._timer = asyncio.get_running_loop().call_later(self.interval_s, self.flush)
-        segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
-        run = segment.waiting.setdefault((topic_id, partition), [])
-        run.append(settle)
-        if header.producer_id >= 0:
-            segment.first.setdefault((topic_id, partition), {}).setdefault(producer, header.base_sequence)
-        if segment.builder.bytes_buffered >= self.max_bytes or len(run) >= MAX_BATCHES_PER_RUN:
+            segment = self._open = WaitingSegment(self._numbers)
+        batches = segment.add((topic_id, partition), batch, header, settle, log_append_time=log_append_time)
+        self.timer.batch_added(patience_s)
+        if segment.builder.bytes_buffered >= self.max_bytes or batches >= MAX_BATCHES_PER_RUN:
             self.flush()
 
     def flush(self) -> None:
         """End the segment that is being filled and send it on its way."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         segment, self._open = self._open, None
         if segment is None or not segment.waiting:
+            self.timer.cancel()
             return
+        self.timer.ended()
         self._underway[segment.number] = segment
         segment.task = asyncio.get_running_loop().create_task(self._see_through(segment))
 
@@ -188,8 +174,7 @@ class WalBuffer:
 
     async def close(self) -> None:
         """Abandon everything that is under way."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.timer.cancel()
         tasks = [segment.task for segment in self._underway.values() if segment.task is not None]
         for task in tasks:
             task.cancel()
@@ -198,7 +183,7 @@ class WalBuffer:
             self._fail(segment, KAFKA_STORAGE_ERROR)
         await self.holds.close()
 
-    async def _see_through(self, segment: _Segment) -> None:
+    async def _see_through(self, segment: WaitingSegment) -> None:
         error_code = KAFKA_STORAGE_ERROR
         try:
             built = await self._upload(segment)
@@ -220,8 +205,9 @@ class WalBuffer:
             self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
             self._wake()
+            self.timer.look()
 
-    def _has_earlier(self, segment: _Segment) -> bool:
+    def _has_earlier(self, segment: WaitingSegment) -> bool:
         """Return whether an earlier segment has batches of the same partitions that are not answered yet."""
         return any(
             earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)
@@ -233,7 +219,7 @@ class WalBuffer:
         self._told.set()
         self._told.clear()
 
-    async def _upload(self, segment: _Segment) -> BuiltSegment | None:
+    async def _upload(self, segment: WaitingSegment) -> BuiltSegment | None:
         """Upload a segment; None if nobody waits for it any more when its turn comes."""
         async with self._uploads:
             if not segment.waiting:
@@ -249,7 +235,7 @@ class WalBuffer:
             self._cache.insert(built.segment, built.data)
             return built
 
-    async def _commit(self, segment: _Segment, built: BuiltSegment) -> None:
+    async def _commit(self, segment: WaitingSegment, built: BuiltSegment) -> None:
         """Commit everything that somebody still waits for, and report the outcomes; retry as long as some are unknown.
 
         Each shard answers for itself: only the runs of shards that did not answer are retried. A run that is rejected
@@ -257,7 +243,7 @@ class WalBuffer:
         """
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
-        unknown: set[_Partition] = set()
+        unknown: set[Partition] = set()
         segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, self._grace_ms)
         while runs := [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]:
             try:
@@ -285,7 +271,7 @@ class WalBuffer:
         self._stats.commit_seconds.observe(loop.time() - began_s)
         self.recent.committed(built.segment, loop.time() - began_s)
 
-    async def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
+    async def _settle(self, segment: WaitingSegment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
         """Report the outcomes, except for held batches, and for runs that may be committed later, which `_fail`
         reports."""
         proposed = {(run.topic_id, run.partition): run for run in built.runs}
@@ -308,9 +294,9 @@ class WalBuffer:
 
     def _settle_some(
         self,
-        segment: _Segment,
+        segment: WaitingSegment,
         built: BuiltSegment,
-        proposed: Mapping[_Partition, PartitionRun],
+        proposed: Mapping[Partition, PartitionRun],
         answers: Iterable[RunAnswer],
     ) -> int:
         """Report the outcomes of some runs. Return the number of batches that were not looked at."""
@@ -332,7 +318,7 @@ class WalBuffer:
         return unseen_batches
 
     def _outcomes(
-        self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
+        self, segment: WaitingSegment, name: bytes, proposed: PartitionRun, run: RunAnswer
     ) -> list[tuple[Settle, Outcome]]:
         """Return the reports for one run that was looked at. Its batches wait no more, unless this raises."""
         waiting = segment.waiting[run.topic_id, run.partition]
@@ -357,7 +343,7 @@ class WalBuffer:
         del segment.waiting[run.topic_id, run.partition]
         return reports
 
-    def _fail(self, segment: _Segment, error_code: int, partitions: Collection[_Partition] | None = None) -> None:
+    def _fail(self, segment: WaitingSegment, error_code: int, partitions: Collection[Partition] | None = None) -> None:
         """Report the error to those that still wait, and to the later batches of their partitions, which can't be
         committed.
 
@@ -381,7 +367,7 @@ class WalBuffer:
                 one.builder.discard(*partition)
         report(reports)
 
-    def _note_failed(self, segment: _Segment, partition: _Partition) -> None:
+    def _note_failed(self, segment: WaitingSegment, partition: Partition) -> None:
         for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():
             self.failures.note(*partition, producer_id, epoch, sequence)
 

@@ -66,7 +66,7 @@ class _Waiting(NamedTuple):
     """A batch that is being worked on, or waits for an earlier one."""
 
     prepared: asyncio.Future[_Prepared]
-    log_append_time: bool
+    rules: ProduceRules
     header: BatchHeader
     """The batch as it came."""
     settle: Settle
@@ -136,15 +136,15 @@ class Intake:
             batch, header = made
             needs_work = False
         if queue is None and not needs_work:
-            stamped = rules.log_append_time
-            self._wal.append(topic_id, partition, batch, header, settle, log_append_time=stamped)
+            stamped, patience_s = rules.log_append_time, rules.patience_s
+            self._wal.append(topic_id, partition, batch, header, settle, log_append_time=stamped, patience_s=patience_s)
             return
         prepared: asyncio.Future[_Prepared] = asyncio.get_running_loop().create_future()
         if queue is None:
             queue = self._queues[topic_id, partition] = deque()
             self._empty.clear()
         charge = _Charge(self, settle)
-        queue.append(_Waiting(prepared, rules.log_append_time, header, charge))
+        queue.append(_Waiting(prepared, rules, header, charge))
         prepared.add_done_callback(lambda _: self._move_on((topic_id, partition)))
         if needs_work:
             work = _Work(prepared, charge, batch, header, rules, now_ms)
@@ -245,8 +245,9 @@ class Intake:
         if error is not None:
             self._refuse(partition, waiting.header, error, waiting.settle)
             return
-        batch, header = waiting.prepared.result()
+        (batch, header), rules = waiting.prepared.result(), waiting.rules
+        stamped, patience_s = rules.log_append_time, rules.patience_s
         try:
-            self._wal.append(*partition, batch, header, waiting.settle, log_append_time=waiting.log_append_time)
+            self._wal.append(*partition, batch, header, waiting.settle, log_append_time=stamped, patience_s=patience_s)
         except Exception as failure:
             self._refuse(partition, waiting.header, failure, waiting.settle)

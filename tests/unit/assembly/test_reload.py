@@ -37,11 +37,14 @@ KEPT: dict[str, Callable[[Parts], object]] = {
     ),
     "diskless_append_buffer_max_bytes": lambda parts: parts.diskless.wal.max_bytes,
     "diskless_append_commit_interval_ms": lambda parts: (
-        parts.diskless.wal.interval_s,
+        parts.diskless.wal.timer.interval_s,
+        parts.diskless.wal.timer.budget.per_second,
         [*parts.process.stats.produce_seconds.by_interval_ms][-1],
     ),
     "diskless_append_commit_timeout_ms": lambda parts: parts.diskless.wal.commit_timeout_s,
     "diskless_append_max_uploads": lambda parts: parts.diskless.wal._uploads._value,
+    "diskless_append_puts_per_second": lambda parts: parts.diskless.wal.timer.budget.per_second,
+    "diskless_append_underway": lambda parts: parts.diskless.wal.timer.max_underway,
     "fetch.cache_bytes": lambda parts: parts.diskless.cache.capacity_bytes,
     "fetch.coordinates_max_age_ms": lambda parts: parts.diskless.reader.coordinates.max_age_s,
     "fetch.cold_after_ms": lambda parts: parts.diskless.rows.cold_after_ms,
@@ -182,6 +185,13 @@ async def test_a_part_is_notified_of_the_settings_that_it_keeps(
     assert "racks.by_network" in kept
     assert kept <= KEPT.keys(), "add each to the `take_settings` of its room in proxy/assembly, and to KEPT here"
     assert {path_of(one) for one in RELOADABLE} >= KEPT.keys()
+
+
+async def test_workers_share_the_budget_that_is_set(settings: Settings) -> None:
+    settings.__dict__.update(workers=4, diskless_append_puts_per_second=6.0)
+    assert parts_of(settings).diskless.wal.timer.budget.per_second == 1.5
+    settings.__dict__.update(diskless_append_puts_per_second=0, diskless_append_commit_interval_ms=500)
+    assert parts_of(settings).diskless.wal.timer.budget.per_second == 2.0
 
 
 async def test_near_reads_take_descriptors_from_clients(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def content(batch: bytes | bytearray | memoryview) -> list[tuple[int, int, bytes
 
 
 def test_configs_become_rules() -> None:
-    assert DEFAULT == (1_048_588, False, NO_BOUND_MS, 3_600_000, None, None, False, "")
+    assert DEFAULT == (1_048_588, False, NO_BOUND_MS, 3_600_000, None, None, False, "", 0.0)
     set_ = {
         "max.message.bytes": "5",
         "message.timestamp.type": "LogAppendTime",
@@ -53,8 +53,9 @@ def test_configs_become_rules() -> None:
         "compression.type": "zstd",
         "compression.zstd.level": "-4",
         "compression.gzip.level": "2",
+        "diskless.append.latency.ms": "1500",
     }
-    assert rules_of(set_) == (5, True, 6, 7, ZSTD, -4, False, "")
+    assert rules_of(set_) == (5, True, 6, 7, ZSTD, -4, False, "", 1.5)
     assert rules_of({"compression.type": "lz4"})[4:6] == (LZ4, 9)
     assert rules_of({"compression.type": "snappy"})[4:6] == (SNAPPY, None)
     assert rules_of({"compression.type": "uncompressed"})[4:6] == (NONE, None)

@@ -22,10 +22,10 @@ from tests.unit.parts import settings_of
 DESCRIBE_CONFIGS, VERSION = 32, 4
 
 
-async def described(*, lease_runs: bool) -> dict[str, Any]:
+async def described(*, lease_runs: bool, configs: dict[str, str] | None = None) -> dict[str, Any]:
     """Return the results by topic for a diskless topic, whose placeholder has no configs, and for a classic one."""
     registry = ModelTopicRegistry()
-    await registry.reserve("mine", 1, {}, "owner")
+    await registry.reserve("mine", 1, configs or {}, "owner")
     await registry.activate("mine", b"m" * 16, 1)
     topics = Topics(registry, lease_runs=lambda: lease_runs)
     await topics.load()
@@ -64,6 +64,14 @@ async def test_the_registrys_configs_are_returned_while_the_lease_runs() -> None
     results = await described(lease_runs=True)
     assert [config.name for config in results["mine"].configs] == ["diskless.enable"]
     assert {result.error_code.value for result in results.values()} == {NONE}
+
+
+async def test_the_latency_of_appends_is_described_if_it_is_set() -> None:
+    results = await described(lease_runs=True, configs={"diskless.append.latency.ms": " 2000 "})
+    enabled, latency = results["mine"].configs
+    assert (enabled.name, enabled.value, enabled.read_only) == ("diskless.enable", "true", True)
+    assert (latency.name, latency.value, latency.read_only) == ("diskless.append.latency.ms", "2000", False)
+    assert results["theirs"].configs == ()
 
 
 async def test_outdated_configs_are_not_returned() -> None:

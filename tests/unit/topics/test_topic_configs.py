@@ -66,6 +66,8 @@ def test_the_placeholder_keeps_its_own_configs() -> None:
         ("retention.ms", "-2"),
         ("remote.storage.enable", "true"),
         ("max.message.bytes", "many"),
+        ("diskless.append.latency.ms", "-1"),
+        ("diskless.append.latency.ms", "60001"),
     ],
 )
 def test_unsupported_values_are_rejected(name: str, value: str) -> None:
@@ -96,6 +98,7 @@ def test_unsupported_values_are_rejected(name: str, value: str) -> None:
         ("message.timestamp.type", "LogAppendTime"),
         ("message.timestamp.before.max.ms", str(2**63 - 1)),
         ("max.message.bytes", " 100 "),
+        ("diskless.append.latency.ms", "60000"),
     ],
 )
 def test_values_that_brokers_allow_are_supported(name: str, value: str) -> None:
@@ -127,6 +130,10 @@ def test_the_least_age_of_what_is_compacted_is_not_above_the_highest() -> None:
 )
 def test_values_are_described_as_brokers_write_them(name: str, value: str, described: str) -> None:
     assert as_described(name, value) == described
+
+
+def test_the_latency_of_appends_stays_out_of_the_placeholder() -> None:
+    assert "diskless.append.latency.ms" not in shadow_configs({"diskless.append.latency.ms": "2000"})
 
 
 def test_configs_of_compaction_stay_out_of_the_placeholder() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.diskless.produce_rules import NO_BOUND_MS, rules_of
+from proxy.diskless.produce_rules import APPEND_LATENCY, NO_BOUND_MS, rules_of
 from proxy.records.compression import GZIP, ZSTD
 from proxy.topics import topic_defaults
 from proxy.topics.topic_defaults import OF_BROKERS, TopicDefaults
@@ -90,4 +90,4 @@ def test_every_default_is_one_that_rules_are_made_of() -> None:
 
     for codec in ("gzip", "lz4", "zstd"):
         rules_of(Asked({"compression.type": codec}))
-    assert asked == set(OF_BROKERS.values())
+    assert asked == {*OF_BROKERS.values(), APPEND_LATENCY}, "brokers know no latency of appends"

@@ -11,6 +11,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.wal.buffer import WalBuffer
 from proxy.diskless.wal.outcome import Outcome
+from proxy.diskless.wal.pace import PutBudget
 from proxy.records.batches import check_batch
 from proxy.storage.interface import StorageError
 from proxy.telemetry.stats import Stats
@@ -103,7 +104,14 @@ async def make(storage=None, coordinator=None, *, partitions=4, **limits):
     coordinator = coordinator or Coordinator()
     await coordinator.create_logs(TOPIC, range(partitions))
     cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
-    chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0}
+    chosen = {
+        "interval_s": 60.0,
+        "budget": PutBudget(0.0),
+        "max_underway": 0,
+        "max_bytes": LARGE,
+        "max_uploads": 4,
+        "commit_timeout_s": 0.0,
+    }
     chosen |= {"max_age_s": 0.0, "grace_s": 0.0, "out_of_order_hold_s": 0.0, "max_held_batches": 1_000}
     chosen |= limits
     return WalBuffer(storage, coordinator, cache, Stats(), **chosen)
