@@ -102,6 +102,11 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
         parts.diskless.wal.segments_underway,
     )
     yield gauge(
+        "upload_budget_per_second",
+        "Budget for uploads of WAL segments (`diskless.append.puts.per.second`). Full segments may exceed it.",
+        parts.diskless.wal.timer.budget.per_second,
+    )
+    yield gauge(
         "intake_batches",
         "Batches that are being checked, or that wait for such a check.",
         parts.diskless.intake.waiting_batches,

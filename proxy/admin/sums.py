@@ -61,6 +61,7 @@ ADDED_UP = frozenset(
         "replica_topics",
         "wal_buffer_bytes",
         "wal_segments_underway",
+        "upload_budget_per_second",
         "rollups_waiting",
         "held_batches",
         "intake_batches",

@@ -12,14 +12,16 @@ LATENCY_BOUNDS_S = (
     *(0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0),
 )
 """Five to the decade: a percentile is shown at most 1.7 times as large as it was."""
+EARLY_BOUNDS_S = (0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
+"""Between the others, for produces that wait for no interval, but only for an upload and a commit."""
 API_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Few, as there is one histogram for each API that clients use."""
 INTERVAL_SHARES = (
     *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0),
 )
-"""Bounds as parts of the commit interval. A lone producer waits for all of it, its upload and its commit; of many that
-share a segment, most wait less."""
+"""Bounds as parts of the commit interval. A batch waits for all of it at most, and then for its upload and its
+commit."""
 PACED_APIS = (PRODUCE, FETCH)
 """APIs whose requests wait until a WAL segment is committed."""
 MAX_COMMIT_INTERVALS = 4
@@ -68,9 +70,9 @@ class Histogram:
 
 
 def bounds_around(interval_ms: int) -> tuple[float, ...]:
-    """Return the bounds in seconds for requests that wait for the commit interval: LATENCY_BOUNDS_S, and finer ones."""
+    """Return the bounds in seconds for requests that wait for a segment: the common ones, and finer ones."""
     fine = (round(interval_ms * share / 1000, 6) for share in INTERVAL_SHARES)
-    return tuple(sorted({*LATENCY_BOUNDS_S, *fine}))
+    return tuple(sorted({*LATENCY_BOUNDS_S, *EARLY_BOUNDS_S, *fine}))
 
 
 class PacedHistogram:

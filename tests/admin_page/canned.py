@@ -38,6 +38,8 @@ def samples(number: int = 300) -> list[dict[str, Any]]:
             "fetch_p99_ms": wave(24, index, 35),
             "upload_p99_ms": wave(45, index, 30),
             "commit_p99_ms": wave(4.1, index, 20),
+            "uploads_per_second": wave(2.9, index, 35),
+            "upload_budget_per_second": 4.0,
             "loop_lag_p99_ms": wave(2.2, index, 15),
             "cross_rack_bytes_per_second": wave(1_500_000, index, 45),
             "cross_rack_usd_per_hour": wave(0.108, index, 45),

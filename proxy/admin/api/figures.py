@@ -31,7 +31,10 @@ ERRORS = (
     "commit_failures_total",
 )
 """Errors that a client notices, or would notice without a retry."""
-_COUNTERS = frozenset({"requests_total", "connections", "cache_hits_total", "cache_misses_total", *ERRORS})
+UPLOAD_BUDGET = "upload_budget_per_second"
+_COUNTERS = frozenset(
+    {"requests_total", "connections", "cache_hits_total", "cache_misses_total", "uploads_total", UPLOAD_BUDGET, *ERRORS}
+)
 FlowKey = tuple[str, str, str, str]
 """Kind, direction, client's rack, serving rack: the labels of `record_bytes_total`."""
 _FLOWS = {

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from proxy.admin.api.figures import ERRORS, Figures, FlowKey, Look, growth
+from proxy.admin.api.figures import ERRORS, UPLOAD_BUDGET, Figures, FlowKey, Look, growth
 from proxy.config import Prices
 from proxy.telemetry.outage import Outage
 
@@ -70,8 +70,10 @@ class History:
         if self._looks and now.at_s > self._looks[-1].at_s:
             before = self._looks[-1]
             since = growth([*reversed(self._looks)], now)
-            connections = sum(one.counters.get("connections", 0.0) for one in figures)
-            self._samples.append(sample_of(since, now.at_s - before.at_s, int(connections)))
+            connections, budget = (
+                sum(one.counters.get(name, 0.0) for one in figures) for name in ("connections", UPLOAD_BUDGET)
+            )
+            self._samples.append(sample_of(since, now.at_s - before.at_s, int(connections), budget))
         self._looks.append(now)
 
     def document(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class History:
         )
 
 
-def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any]:
+def sample_of(since: Figures, seconds: float, connections: int, upload_budget: float = 0.0) -> dict[str, Any]:
     """Return one point of each plot, from what was counted in the last `seconds`. A latency without a request is
     null."""
     counters, moved = since.counters, since.record_bytes
@@ -116,6 +118,8 @@ def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any
         "fetch_p99_ms": quantile_ms(0.99, "api_seconds", "Fetch"),
         "upload_p99_ms": quantile_ms(0.99, "upload_seconds"),
         "commit_p99_ms": quantile_ms(0.99, "commit_seconds"),
+        "uploads_per_second": per_second(counters.get("uploads_total", 0.0)),
+        "upload_budget_per_second": round(upload_budget, 3),
         "loop_lag_p99_ms": quantile_ms(0.99, "event_loop_lag_seconds"),
         "cross_rack_bytes_per_second": per_second(sum(since.crossed_bytes.values())),
         "cross_rack_usd_per_hour": sum(since.crossed_usd.values()) * _S_PER_HOUR / seconds,

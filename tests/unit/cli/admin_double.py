@@ -41,7 +41,13 @@ SAMPLE = {
     **{"requests_per_second": 40.0, "produce_p50_ms": 2.0, "produce_p99_ms": 12.5, "fetch_p50_ms": None},
     **{"fetch_p99_ms": None, "upload_p99_ms": None, "commit_p99_ms": None, "loop_lag_p99_ms": 0.4},
     **{"cross_rack_bytes_per_second": 1_250_000.0, "cross_rack_usd_per_hour": 0.09, "saved_usd_per_hour": 0.0},
-    **{"connections": 1, "cache_hit_ratio": None, "errors_per_second": 0.0},
+    **{
+        "uploads_per_second": 2.0,
+        "upload_budget_per_second": 4.0,
+        "connections": 1,
+        "cache_hit_ratio": None,
+        "errors_per_second": 0.0,
+    },
 }
 DOCUMENTS: dict[str, Any] = {
     "/api/overview": {

@@ -70,6 +70,14 @@ def test_latencies_around_the_interval_are_off_by_a_fifth_at_most(share: float) 
     assert shown["produce_p50_ms"] == pytest.approx(250 * share, rel=0.2)
 
 
+@pytest.mark.parametrize("milliseconds", [2.6, 4.5, 6.5, 10.5, 16.5, 26.0, 41.0, 61.0, 105.0])
+def test_latencies_far_below_the_interval_are_off_by_a_fifth_at_most(milliseconds: float) -> None:
+    """A segment that does not wait for the interval takes an upload and a commit."""
+    shown = point(timed(Stats(commit_interval_ms=250), spread(milliseconds / 1000, milliseconds * 1.001 / 1000)))
+    assert shown["produce_p50_ms"] == pytest.approx(milliseconds, rel=0.2)
+    assert shown["produce_p99_ms"] == pytest.approx(milliseconds, rel=0.35)
+
+
 @pytest.mark.parametrize("bounds", [LATENCY_BOUNDS_S, bounds_around(250), bounds_around(20), LOOP_LAG_BOUNDS_S[1:]])
 def test_no_latency_is_shown_twice_as_large(bounds: tuple[float, ...]) -> None:
     """Upload, commit, GETs and the event loop's lag are shown by the same estimate."""

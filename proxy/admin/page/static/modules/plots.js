@@ -43,6 +43,16 @@ const PLOTS = [
     ],
   },
   {
+    name: "Uploads of segments",
+    note: "Segments that end before the commit interval stay within the budget. Full segments may exceed it.",
+    format: perSecond,
+    least: 1,
+    series: [
+      { name: "uploads", key: "uploads_per_second" },
+      { name: "budget", key: "upload_budget_per_second" },
+    ],
+  },
+  {
     name: "Bytes between racks",
     format: rate,
     least: 1000,
