@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -101,6 +103,48 @@ def produce_latency(
     taken = _at_rate(per_second, seconds, lambda: client.produce(topic, partition, batch, acks))
     client.close()
     return _percentiles(taken)
+
+
+def produce_at_rate(address: str, topic: str, partitions: int, per_second: float, seconds: float) -> dict[str, float]:
+    """Return the milliseconds of produce requests that come at random times, whether earlier ones are answered or not.
+
+    Enough connections take turns, so that a request hardly ever waits for another one on its connection.
+    """
+    connections, rng = max(2, round(per_second * 0.7)), random.Random(time.time_ns())
+    times_s = [(number + rng.random()) / per_second for number in range(round(per_second * seconds))]
+    return _in_parallel(address, topic, partitions, [times_s[first::connections] for first in range(connections)])
+
+
+def produce_closed(address: str, topic: str, partitions: int, closed: int, seconds: float) -> dict[str, float]:
+    """Return the milliseconds of produce requests of producers that send the next one when they get an answer."""
+    return _in_parallel(address, topic, partitions, [itertools.repeat(0.0)] * closed, seconds)
+
+
+def _in_parallel(
+    address: str, topic: str, partitions: int, plans: Sequence[Iterable[float]], seconds: float = 1e9
+) -> dict[str, float]:
+    """Send a record at each time of each plan, by a connection for each plan."""
+    batch, taken = one_record(b"x" * 200), list[float]()
+    clients = [RawClient(address) for _ in plans]
+    began = time.perf_counter() + 0.1
+
+    def send(number: int) -> None:
+        for at_s in plans[number]:
+            if time.perf_counter() - began > seconds:
+                return
+            time.sleep(max(0.0, began + at_s - time.perf_counter()))
+            sent = time.perf_counter()
+            clients[number].produce(topic, number % partitions, batch)
+            taken.append((time.perf_counter() - sent) * 1000)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(len(plans))]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for client in clients:
+        client.close()
+    return {**_percentiles(taken), "max_ms": max(taken)}
 
 
 def end_to_end(
@@ -205,7 +249,11 @@ def _percentiles(taken: list[float]) -> dict[str, float]:
 
 
 JOBS: dict[str, Callable[..., dict[str, float]]] = {
-    job.__name__: job for job in (produce, consume, produce_latency, end_to_end, read_raw, wait_for_nothing)
+    job.__name__: job
+    for job in (
+        *(produce, consume, produce_latency, produce_at_rate, produce_closed),
+        *(end_to_end, read_raw, wait_for_nothing),
+    )
 }
 
 if __name__ == "__main__":
