@@ -96,6 +96,10 @@ class Storage(Section):
     kms_key_id: str = ""
     """For `s3`: ARN or ID of the KMS key that encrypts new objects (SSE-KMS). If empty, the bucket's own default
     encryption applies."""
+    unsigned_payload: Literal["tls", "always", "never"] = "tls"
+    """For `s3`: requests whose signature leaves out the content of the object. The proxy then computes no SHA-256 of
+    each segment. With `tls` these are requests over TLS, which protects the content itself. `always` includes an
+    `http://` endpoint, for a network that you trust. Use `never` if a bucket's policy demands signed content."""
     request_timeout_ms: int = Field(default=10_000, ge=1)
     """Timeout of each attempt."""
     max_attempts: int = Field(default=4, ge=1)

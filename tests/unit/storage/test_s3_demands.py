@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -136,8 +137,8 @@ async def test_a_role_that_is_not_given_is_named_and_not_the_bucket(serve: Serve
     assert "correct storage.role_arn and storage.role_external_id" in str(caught.value)
 
 
-async def sent_to(made: S3Storage, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Return URL and Authorization of an upload; nothing is sent."""
+async def sent_by(made: S3Storage) -> tuple[str, dict[str, str]]:
+    """Return URL and headers of an upload; nothing is sent."""
     await made.open(try_out=False)
     seen: list[Any] = []
 
@@ -152,8 +153,8 @@ async def sent_to(made: S3Storage, monkeypatch: pytest.MonkeyPatch) -> tuple[str
     with pytest.raises(StorageError):
         await made.upload("ab/one", b"bytes", 5)
     await made.close()
-    header = seen[0].headers["Authorization"]
-    return seen[0].url, header.decode() if isinstance(header, bytes) else header
+    headers = {name: one.decode() if isinstance(one, bytes) else one for name, one in seen[0].headers.items()}
+    return seen[0].url, headers
 
 
 @pytest.mark.parametrize(
@@ -172,12 +173,30 @@ async def sent_to(made: S3Storage, monkeypatch: pytest.MonkeyPatch) -> tuple[str
     ],
     ids=["us-east-1", "another region", "interface endpoint"],
 )
-async def test_the_endpoint_is_that_of_the_region(
-    monkeypatch: pytest.MonkeyPatch, bucket: str, settings: dict[str, str], url: str
-) -> None:
-    sent, authorization = await sent_to(storage("", bucket, **settings), monkeypatch)
+async def test_the_endpoint_is_that_of_the_region(bucket: str, settings: dict[str, str], url: str) -> None:
+    sent, headers = await sent_by(storage("", bucket, **settings))
     assert sent == url
-    assert f"/{settings['region']}/s3/aws4_request" in authorization
+    assert f"/{settings['region']}/s3/aws4_request" in headers["Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "unsigned_payload", "is_signed"),
+    [
+        ("", "tls", False),
+        ("https://127.0.0.1:1", "tls", False),
+        ("http://127.0.0.1:1", "tls", True),
+        ("HTTP://127.0.0.1:1", "tls", True),
+        ("http://127.0.0.1:1", "always", False),
+        ("", "never", True),
+    ],
+)
+async def test_the_content_is_signed_without_tls_and_where_it_is_wanted(
+    endpoint: str, unsigned_payload: str, is_signed: bool
+) -> None:
+    _, headers = await sent_by(storage(endpoint, unsigned_payload=unsigned_payload))
+    of_content = hashlib.sha256(b"bytes").hexdigest()
+    assert headers["X-Amz-Content-SHA256"] == (of_content if is_signed else "UNSIGNED-PAYLOAD")
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 ")
 
 
 @pytest.mark.parametrize(
