@@ -20,6 +20,8 @@ API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, OFFSET_FOR_LEADER_EPOCH = 18, 19, 20
 CLOSED = "closed"
 MANY = 24_000
 """Names of a large request: with a partition each they are just below the limit of elements, 50,000."""
+MANY_PRODUCED = 15_000
+"""Partitions of a large Produce, just below its limit of topics and partitions."""
 
 
 class Bad(NamedTuple):
@@ -36,7 +38,7 @@ class Bad(NamedTuple):
     @property
     def is_large(self) -> bool:
         """True if the request takes long to handle, mostly in the broker."""
-        return self.name.startswith(f"{MANY:,}")
+        return self.name.startswith((f"{MANY:,}", f"{MANY_PRODUCED:,}"))
 
 
 def produce(topic: str, *records: bytes | bytearray, version: int = 9, partition: int = 0, acks: int = -1) -> bytes:
@@ -204,18 +206,18 @@ KINDS = (
     # This is a tenth of the count elsewhere: a broker with 256 MiB of heap dies of more, directly and through a proxy.
     Bad("10,000 topics in Fetch", lambda topic: fetch([topic, *many_topics()[::10]], [0]), 1, lambda _: True),
     Bad("24,000 partitions in Fetch", lambda topic: fetch([topic], list(range(MANY))), 1, lambda _: True),
-    Bad("24,000 partitions in Produce", lambda topic: _produce_many_partitions(topic), 1, lambda _: True),
-    Bad("24,000 topics in Produce", lambda topic: _produce_many_topics(topic), 1, lambda _: True),
+    Bad("15,000 partitions in Produce", lambda topic: _produce_many_partitions(topic), 1, lambda _: True),
+    Bad("15,000 topics and partitions in Produce", lambda topic: _produce_many_topics(topic), 1, lambda _: True),
 )
 
 
 def _produce_many_topics(topic: str) -> bytes:
     batch = memoryview(bytes(make_batch()))
-    topics = [TopicProduce(one, [PartitionProduce(0, batch)]) for one in [topic, *many_topics()]]
+    topics = [TopicProduce(one, [PartitionProduce(0, batch)]) for one in [topic, *many_topics()][: MANY_PRODUCED // 2]]
     return request(PRODUCE, 9, b"".join(map(bytes, build_produce_request(ProduceRequest(9, None, -1, 30_000, topics)))))
 
 
 def _produce_many_partitions(topic: str) -> bytes:
     batch = memoryview(bytes(make_batch()))
-    topics = [TopicProduce(topic, [PartitionProduce(number, batch) for number in range(MANY)])]
+    topics = [TopicProduce(topic, [PartitionProduce(number, batch) for number in range(MANY_PRODUCED)])]
     return request(PRODUCE, 9, b"".join(map(bytes, build_produce_request(ProduceRequest(9, None, -1, 30_000, topics)))))
