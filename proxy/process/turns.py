@@ -1,6 +1,6 @@
 """Long work on the event loop, in slices: one slice, of one piece of work, and then a rest for everybody else.
 
-A request may name 250,000 partitions, which take seconds of the one loop that serves all clients. A thread would not
+A request may name 100,000 partitions, which take seconds of the one loop that serves all clients. A thread would not
 help: it holds the interpreter as the loop does. So such work is cut, and all of it in the process takes turns. However
 many clients send large requests, no two slices follow each other without a rest that is as long as a slice.
 

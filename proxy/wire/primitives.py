@@ -29,7 +29,7 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
-MAX_ELEMENTS = 250_000
+MAX_ELEMENTS = 100_000
 """Maximum number of elements of all arrays of one request together. An element of three bytes costs microseconds of the
 one loop that serves all clients, and memory that no client has been charged for."""
 MAX_DECODED_ELEMENTS = 50_000
