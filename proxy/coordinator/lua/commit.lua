@@ -248,7 +248,7 @@ local function work_out(index, log, known)
   partition = partitions[index]
   log_start, high_watermark, log_end, bytes, row_count, maximum, created, last_append, stable = parse(LOG, log)
   local position, count, by_append_time, at = parse(RUN_REST, request, starts[index])
-  if has_kinds or stable < high_watermark then
+  if transactions or has_kinds or stable < high_watermark then
     transactions = transactions or read_transactions(partitions, fields, producers, has_state, now)
     transactions.unstable = stable < high_watermark and stable or nil
   end

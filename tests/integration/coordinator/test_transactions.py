@@ -254,6 +254,15 @@ async def test_the_last_stable_offset_is_of_the_oldest_open_transaction(coordina
     assert (await read(coordinator)).last_stable_offset == 6
 
 
+async def test_an_open_transaction_in_one_log_of_a_commit_leaves_the_others_alone(coordinator: Coordinator) -> None:
+    await enlist(coordinator, 0)
+    await send(coordinator, batch(0))
+    plain = ProposedBatch(1, 1, 0, -1, -1, -1)
+    await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, index, 1, (plain,)) for index in range(4)])
+    found = await coordinator.find([FindRequest(TOPIC, index, 0, 1) for index in range(4)])
+    assert [(one.high_watermark, one.last_stable_offset) for one in found] == [(3, 0), (1, 1), (1, 1), (1, 1)]
+
+
 async def test_a_last_stable_offset_within_a_row(coordinator: Coordinator) -> None:
     await enlist(coordinator, 0)
     await send(coordinator, batch(0, version=0, producer=OTHER), batch(0))

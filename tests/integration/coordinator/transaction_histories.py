@@ -72,7 +72,7 @@ class TransactionHistory:
         found, expected = real, model
         if method in ("commit", "find"):
             found, expected = [without_times(one) for one in real], [without_times(one) for one in model]
-        assert found == expected, f"{method}{arguments}: {found}, not {expected}"
+        assert found == expected, f"{method}: {_differences(found, expected)}"
         return real
 
     def _count(self, name: str, code: int) -> None:
@@ -247,3 +247,11 @@ class TransactionHistory:
         assert len(found["open"]) == sum(len(log.unstable()) for log in logs)
         assert len(found["aborted"]) == sum(len(log.aborted) for log in logs)
         assert len(found["txn"]) == sum(len(log.transactions) for log in logs)
+
+
+def _differences(found: Any, expected: Any) -> list[tuple[Any, Any]]:
+    """Return the parts that differ, without what is equal around them."""
+    if isinstance(found, (list, tuple)) and isinstance(expected, (list, tuple)) and len(found) == len(expected):
+        pairs = zip(found, expected, strict=True)
+        return [difference for one, other in pairs if one != other for difference in _differences(one, other)]
+    return [(found, expected)]
