@@ -103,7 +103,8 @@ def two_fleets() -> Iterator[Stack]:
                 stack.proxies[rack].process.start()
                 stack.proxies[rack].wait_ready(START_SECONDS, Event())
                 topic = NewTopic(f"{TOPIC}-{way}", 16, 3, config={"diskless.enable": "true"})
-                AdminClient({"bootstrap.servers": stack.bootstrap(rack)}).create_topics([topic])[topic.topic].result(60)
+                admin = AdminClient({"bootstrap.servers": stack.bootstrap(rack)})
+                admin.create_topics([topic])[topic.topic].result(60)
             yield stack
         finally:
             for rack in WAYS.values():
