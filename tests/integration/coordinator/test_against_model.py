@@ -32,6 +32,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
 )
 from proxy.coordinator.interface_rewriting import Swap
+from proxy.coordinator.interface_transactions import NOT_TRANSACTIONAL
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
@@ -56,6 +57,8 @@ loose_batches = st.builds(
     producer_id=st.sampled_from([-1, 0, 5, 2**62 + 1]),
     producer_epoch=st.integers(0, 2),
     base_sequence=sequences,
+    transaction_version=st.just(NOT_TRANSACTIONAL),
+    markers_from=st.just(-1),
 )
 
 

@@ -126,7 +126,7 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_assigned_twice(start_
     (answer,) = await second.coordinator.find([FindRequest(TOPIC, PARTITIONS[0], lost[1], 1)])
     assert (answer.error_code, answer.rows[0].base_offset) == (NONE, 2 + 6 + GAP), "a reader skips the gap"
     (answer,) = await second.coordinator.find([FindRequest(TOPIC, PARTITIONS[2], 3, 1)])
-    assert answer == (NONE, (), 0, 6 + GAP), "a gap at the end has no rows"
+    assert answer[:4] == (NONE, (), 0, 6 + GAP), "a gap at the end has no rows"
     asked = [ListRequest(TOPIC, PARTITIONS[0], 1_000, lost[1]), ListRequest(TOPIC, PARTITIONS[2], 1_000)]
     assert [dated.offset for dated in await second.coordinator.list_offsets(asked)] == [2 + 6 + GAP, -1]
     starts = []
