@@ -71,7 +71,7 @@ def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
 
 
 def _forever(rounds: Sequence[list[str]], seconds: float, run: Run) -> None:
-    from pipeline.signals import end_signals
+    from pipeline.signals import end_signals, ending, raise_if_ending
     from pipeline.units import seconds_text
 
     with end_signals():  # each job has handlers of its own over these
@@ -82,4 +82,6 @@ def _forever(rounds: Sequence[list[str]], seconds: float, run: Run) -> None:
             how = f"findings or failed: {', '.join(failed)}" if failed else "all done"
             line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {how}; the next round begins in {seconds_text(left)}"
             print(line, file=sys.stderr, flush=True)
-            time.sleep(left)
+            # Returns at once if a signal came whose exception got lost, as one in a callback of the interpreter does.
+            ending.wait(left)
+            raise_if_ending()
