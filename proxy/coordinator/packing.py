@@ -135,12 +135,6 @@ def pack_run(run: PartitionRun, *, transactional: bool = False) -> bytes:
     return b"".join(parts)
 
 
-def pack_runs(runs: Sequence[PartitionRun]) -> list[bytes]:
-    """Return the partition runs of one commit; see `pack_run`."""
-    transactional = are_transactional(runs)
-    return [pack_run(run, transactional=transactional) for run in runs]
-
-
 def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[RunAnswer]:
     """Yield the answers in the reply of `commit.lua` to `runs`."""
     at = REPLY_HEADER_BYTES

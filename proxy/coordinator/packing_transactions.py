@@ -25,8 +25,7 @@ _MARKER = Struct(">qqhiBBq")
 _APPLIED = Struct(">hqI")
 _POSITION = Struct(">?iq")
 _MARKER_SEGMENT = Struct(">qhiBx")
-_EXPIRY = Struct(">Q")
-_FOR_MS = Struct(">Q")
+_MILLISECONDS = Struct(">Q")
 
 
 def pack_enlistment(enlistment: Enlistment) -> bytes:
@@ -66,9 +65,9 @@ def pack_markers(part: MarkersRead) -> bytes:
     return b"".join(parts)
 
 
-def pack_expiry(producer_id_expiration_ms: int) -> bytes:
-    """Return the third argument of `apply_markers.lua`."""
-    return _EXPIRY.pack(min(producer_id_expiration_ms, MAX_EXACT))
+def pack_milliseconds(milliseconds: int) -> bytes:
+    """Return the third argument of `apply_markers.lua`, or the argument of `followed.lua`."""
+    return _MILLISECONDS.pack(min(milliseconds, MAX_EXACT))
 
 
 def unpack_applied(reply: bytes) -> Iterator[MarkersApplied]:
@@ -80,11 +79,6 @@ def unpack_positions(reply: bytes) -> Iterator[ShadowPosition | None]:
     """Yield the answers in the reply of `shadow_positions.lua`."""
     for exists, leader_epoch, next_offset in _POSITION.iter_unpack(reply[REPLY_HEADER_BYTES:]):
         yield ShadowPosition(leader_epoch, next_offset) if exists else None
-
-
-def pack_for_ms(for_ms: int) -> bytes:
-    """Return the argument of `followed.lua`."""
-    return _FOR_MS.pack(min(for_ms, MAX_EXACT))
 
 
 def unpack_followed(reply: bytes) -> Iterator[tuple[bytes, int]]:

@@ -151,15 +151,16 @@ class RedisCoordinator:
         keys = [partition_key(run.topic_id, run.partition) for run in runs]
         if len(segment) != 16 or len(set(keys)) != len(keys):
             raise ValueError("a segment has a name of 16 bytes, and at most one run per partition")
+        transactional = packing.are_transactional(runs)
         settings = packing.pack_commit_settings(
             self._producer_batches_remembered,
             self._producer_id_expiration_ms,
             segment,
             # A record of the journal must have the same result whenever it is applied.
             self._settings.max_index_bytes if self.view is None else 0,
-            transactional=packing.are_transactional(runs),
+            transactional=transactional,
         )
-        packed = packing.pack_runs(runs)
+        packed = [packing.pack_run(run, transactional=transactional) for run in runs]
         weights = [_RUN_WEIGHT + len(run.batches) for run in runs]
         replies = await self._calls.run(
             "commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms, keep_failures=True

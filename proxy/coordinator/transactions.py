@@ -24,7 +24,7 @@ class RedisTransactions:
 
     def __init__(self, calls: ShardCalls, *, producer_id_expiration_ms: int) -> None:
         self._calls = calls
-        self._expiry = packing_transactions.pack_expiry(producer_id_expiration_ms)
+        self._expiry = packing_transactions.pack_milliseconds(producer_id_expiration_ms)
 
     async def enlist(self, enlistments: Sequence[Enlistment]) -> list[EnlistAnswer]:
         keys = [partition_key(one.topic_id, one.partition) for one in enlistments]
@@ -48,5 +48,5 @@ class RedisTransactions:
         return merge(keys, replies, lambda reply, _: packing_transactions.unpack_positions(reply))
 
     async def followed(self, for_ms: int) -> list[tuple[bytes, int]]:
-        replies = await self._calls.run_everywhere("followed", packing_transactions.pack_for_ms(for_ms))
+        replies = await self._calls.run_everywhere("followed", packing_transactions.pack_milliseconds(for_ms))
         return [log for reply in replies for log in packing_transactions.unpack_followed(reply)]

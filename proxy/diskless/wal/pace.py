@@ -36,10 +36,10 @@ class PutBudget:
 
     def wait_s(self, now_s: float) -> float:
         """Return the seconds until a token is available, 0 if one is."""
-        missing = _ENOUGH - self._available(now_s)
-        if missing <= 0:
+        available = self._available(now_s)
+        if available >= _ENOUGH:
             return 0.0
-        return (1 - self._available(now_s)) / self.per_second if self.per_second > 0 else math.inf
+        return (1 - available) / self.per_second if self.per_second > 0 else math.inf
 
     def _available(self, now_s: float) -> float:
         if self._at_s == -math.inf:
