@@ -288,7 +288,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "waits for a topic's absence to be confirmed; the deletion while proxies run is quick",
         r"^test_a_topic_deleted_while_no_proxy_ran",
     ),
-    FullOnly("integration/test_merged_objects.py", "pipeline/merge/test_merge_on_stack.py is quick"),
+    FullOnly("integration/test_merged_objects.py", "pipeline/merge/test_merge.py and unit/diskless are quick"),
     FullOnly("integration/test_tools.py", "waits for garbage; unit/housekeeping is quick", r"^test_objects_are_shared"),
     FullOnly(
         "integration/test_space_given_back.py",
