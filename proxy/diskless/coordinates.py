@@ -128,13 +128,18 @@ class Coordinates:
         self._old_are_true_until_s = 0.0
         self._throttled_log = ThrottledLog(now_s)
 
-    async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
+    async def locate(
+        self, requests: Sequence[FindRequest], *, trust_ends: bool, committed: bool = False
+    ) -> list[LogAnswer]:
         """Return the rows for each request; KAFKA_STORAGE_ERROR if only the coordinator knows them and does not answer.
 
         With `trust_ends` a cached high watermark counts as the end of the log. A reader may do that if it has asked the
-        coordinator in this same request and has been listening since.
+        coordinator in this same request and has been listening since. The same holds for the last stable offset if the
+        reader reads no further (`committed`).
         """
-        answers: list[LogAnswer | None] = [self._remembered(request, trust_ends) for request in requests]
+        answers: list[LogAnswer | None] = [
+            self._remembered(request, trust_ends, committed=committed) for request in requests
+        ]
         unknown = [place for place, answer in enumerate(answers) if answer is None]
         if unknown:
             try:
@@ -203,7 +208,9 @@ class Coordinates:
         for partition in [partition for partition in self._tails if partition[0] == topic_id]:
             del self._tails[partition]
 
-    def _remembered(self, request: FindRequest, trust_ends: bool, *, also_old: bool = False) -> LogAnswer | None:
+    def _remembered(
+        self, request: FindRequest, trust_ends: bool, *, committed: bool = False, also_old: bool = False
+    ) -> LogAnswer | None:
         """`also_old`: rows that have been known for long, too."""
         tail = self._tails.get((request.topic_id, request.partition))
         if tail is None or tail.high_watermark < tail.known_high_watermark:
@@ -212,6 +219,8 @@ class Coordinates:
         too_old = now_s - tail.confirmed_s > self.max_age_s
         if request.offset == tail.high_watermark and trust_ends and not too_old:
             return tail.answer(())
+        if committed and not trust_ends and request.offset >= tail.last_stable_offset:
+            return None
         tail.age(now_s)
         also_old = (also_old or now_s < self._old_are_true_until_s) and not too_old
         rows = tail.rows

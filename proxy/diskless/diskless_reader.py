@@ -94,7 +94,8 @@ class DisklessReader:
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
             for request in requests
         ]
-        located = await self.coordinates.locate(wanted, trust_ends=trust_ends)
+        committed = any(request.committed for request in requests)
+        located = await self.coordinates.locate(wanted, trust_ends=trust_ends, committed=committed)
         answers = [_readable(request, answer) for request, answer in zip(requests, located, strict=True)]
         rows = self._choose(requests, answers, max_bytes, first_exempt)
         await rows.load(max(wait_s, self.shortest_wait_s))

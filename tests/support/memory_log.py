@@ -104,11 +104,16 @@ class MemoryLog:
             self.storage.objects.pop(segment_key(segment), None)
 
     async def read(
-        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True, committed: bool = False
+        self,
+        *wanted: Sequence[int],
+        max_bytes: int = LARGE,
+        first_exempt: bool = True,
+        committed: bool = False,
+        trust_ends: bool = False,
     ) -> list[PartitionRead]:
         """Read `wanted`: (partition, offset) or (partition, offset, maximum bytes)."""
         requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE, committed) for one in wanted]
-        return await self.reader.read(requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt)
+        return await self.reader.read(requests, max_bytes=max_bytes, trust_ends=trust_ends, first_exempt=first_exempt)
 
     def forget_bytes(self) -> None:
         """Empty the caches, as if other blocks had evicted these."""

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from proxy.coordinator.interface import LATEST_STABLE_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListRequest
+from proxy.coordinator.interface import (
+    LATEST_STABLE_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    FindRequest,
+    ListRequest,
+)
 from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.protocol.errors import NONE
 from tests.batches import make_batch
@@ -118,13 +124,31 @@ async def test_a_tail_keeps_what_find_answers():
     await log.write([(0, transactional(b"a"))])
     await log.write([(0, make_batch())])
     await asyncio.sleep(0)
-    (read,) = await log.read((0, 0), committed=True)
+    (read,) = await log.read((0, 0), committed=True, trust_ends=True)
     assert (read.records, read.last_stable_offset, read.high_watermark) == ([], 0, 2)
     await log.end(0, ONE, committed=False)
     await asyncio.sleep(0)
     (read,) = await log.read((0, 1), committed=True)
     assert (bases(read), read.last_stable_offset) == ([1, 2], 3)
     assert [(one.first_offset, one.last_offset) for one in read.aborted] == [(0, 2)]
+    following.cancel()
+
+
+async def test_the_last_stable_offset_is_asked_for_unless_it_is_trusted():
+    """Its announcement may be lost, as that of the log's end may be."""
+    log = await new_log(1)
+    following = asyncio.create_task(log.coordinates.follow())
+    await asyncio.sleep(0)
+    await log.read((0, 0))
+    await log.begin(0, ONE)
+    await log.write([(0, transactional(b"a"))])
+    await asyncio.sleep(0)
+    log.coordinator._listeners = []
+    await log.end(0, ONE, committed=True)
+    wanted = [FindRequest(TOPIC, 0, 0, 1 << 20)]
+    for trusted, end in ((True, 0), (False, 2)):
+        (answer,) = await log.coordinates.locate(wanted, trust_ends=trusted, committed=True)
+        assert answer.last_stable_offset == end
     following.cancel()
 
 
