@@ -1,7 +1,6 @@
 """DescribeProducers (API key 61): the producers of a diskless partition are those that the coordinator remembers.
 
-Behaviour: as a broker's (KIP-664), with the right to read the topic; any proxy answers, as any serves the partition. No
-transaction is open, and no transaction coordinator has written (-1).
+Behaviour: as a broker's (KIP-664), with the right to read the topic; any proxy answers, as any serves the partition.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from proxy.handlers.halves import Halves, Mine
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.cold import nested
-
-_NO_COORDINATOR_EPOCH = -1
-_NO_TRANSACTION = -1
 
 
 class DescribeProducers:
@@ -71,8 +67,8 @@ class DescribeProducers:
                 producer_epoch=one.producer_epoch,
                 last_sequence=one.last_sequence,
                 last_timestamp=one.last_timestamp_ms,
-                coordinator_epoch=_NO_COORDINATOR_EPOCH,
-                current_txn_start_offset=_NO_TRANSACTION,
+                coordinator_epoch=one.coordinator_epoch,
+                current_txn_start_offset=one.transaction_start_offset,
             )
             for one in found
         )
