@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, cast
 from crc32c import crc32c
 
 from proxy.coordinator.interface import Row
+from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import FORMAT_VERSION, MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.records.batches import (
     CRC_COVERS_FROM,
@@ -44,6 +45,7 @@ _FINDINGS = {
 }
 _AHEAD_PER_GET = 4
 """Ranges that have been read, or wait to be, for each GET that may be under way."""
+_NO_OBJECT = b""
 _HEAD = Struct(">8xi4xbI2xi")
 """Fields of a batch: length, magic, CRC, last offset delta."""
 _FORMATS = {FORMAT_VERSION: False, MERGED_FORMAT_VERSION: True}
@@ -86,6 +88,11 @@ class Range(NamedTuple):
     places: tuple[int, ...]
     """The requested rows in it, by ascending position in the object."""
 
+    @property
+    def has_object(self) -> bool:
+        """Return whether there is anything to read: the range of all markers is empty."""
+        return self.end > self.start
+
 
 def coalesce(
     rows: Sequence[Row], *, max_get_bytes: int = MAX_GET_BYTES, max_gap_bytes: int = MAX_GAP_BYTES
@@ -94,15 +101,19 @@ def coalesce(
     `rows`.
 
     Rows of one object that are at most `max_gap_bytes` apart share a range of at most `max_get_bytes`; no row is cut. A
-    row right after an object's format byte is read with that byte, to check it.
+    row right after an object's format byte is read with that byte, to check it. All markers of transactions share an
+    empty range.
     """
     of_segment: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
-        of_segment.setdefault(row.segment, []).append(place)
+        of_segment.setdefault(_NO_OBJECT if row.is_marker else row.segment, []).append(place)
+    markers = of_segment.pop(_NO_OBJECT, [])
     ranges: list[Range] = []
     for segment, places in of_segment.items():
         places.sort(key=lambda place: rows[place].position)
         ranges += _ranges_of(segment, rows, places, max_get_bytes, max_gap_bytes)
+    if markers:
+        ranges.append(Range(_NO_OBJECT, 0, 0, tuple(markers)))
     ranges.sort(key=lambda one: min(one.places))
     return ranges
 
@@ -170,6 +181,8 @@ async def fetch_ranges(
 async def _fetch(
     storage: ObjectStorage, range_: Range, permits: asyncio.Semaphore, despite_refusals: bool
 ) -> bytes | bytearray | RowUnreadable:
+    if not range_.has_object:
+        return b""
     async with permits:
         try:
             return await storage.fetch(segment_key(range_.segment), range_.start, range_.end)
@@ -186,8 +199,11 @@ def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memo
 
     Base offsets, leader epoch 0 and append time are in place, the CRC of each batch is verified. Missing values are
     written into `data` itself if that is a bytearray, or into a copy if it is read-only; otherwise the result is a view
-    of `data`. Raises RowUnreadable.
+    of `data`. A marker of a transaction is a control batch, whatever `data` is. Raises RowUnreadable.
     """
+    if row.is_marker:
+        marker = marker_run(row)
+        return marker.data, list(marker.batches)
     check_format(data, range_, row)
     start = row.position - range_.start
     found = memoryview(data)[start : start + row.length]

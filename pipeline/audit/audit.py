@@ -132,6 +132,9 @@ class Audit:
         size_bytes = 0
         async for page in pages(stores.coordinator, log):
             for row, _ in page.rows:
+                if row.is_marker:
+                    self._totals.topics[log.topic].rows += 1
+                    continue
                 spill.add_row(PlacedRow(number, page.log is not None, row))
                 size_bytes += row.length
             self._first.add(walk.take(page))

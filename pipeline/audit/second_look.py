@@ -234,7 +234,7 @@ async def _count(coordinator: Coordinator, segments: set[bytes], logs: Sequence[
     for log in logs:
         async for page in pages(coordinator, log):
             for row, _ in page.rows:
-                if row.segment in segments:
+                if not row.is_marker and row.segment in segments:
                     size_bytes, rows = counted.get(row.segment, NOTHING_USED)
                     counted[row.segment] = SegmentUse(size_bytes + row.length, rows + 1)
     return counted

@@ -1,7 +1,8 @@
 """The place of each row in a merged object, and the new rows. Pure.
 
-Rows keep their length, except for batches before a log start, so most of this is known before a byte is read. The new
-rows are much smaller than the object, because caches, lookups by time and retention work by rows.
+Rows keep their length, except for batches before a log start, and markers of transactions become control batches. So
+most of this is known before a byte is read. The new rows are much smaller than the object, because caches, lookups by
+time and retention work by rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pipeline.merge.plan import Output
 from proxy.coordinator.interface import Row
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap
 from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES
+from proxy.records.batches import CONTROL_BATCH_BYTES
 
 ROW_BYTES = 1 << 20
 """A new row takes no more, unless a single old one does."""
@@ -51,6 +53,11 @@ def joined_rows(
     return joined
 
 
+def bytes_in_object(row: Row) -> int:
+    """Return the length of a row in a merged object."""
+    return CONTROL_BATCH_BYTES if row.is_marker else row.length
+
+
 def object_bytes(joined: list[Joined]) -> int:
     """Size of the object that holds them."""
     return joined[-1].position + joined[-1].length if joined else 0
@@ -84,7 +91,7 @@ def _cut(
     """First, number and bytes of rows that are joined."""
     first = count = length = 0
     for place, row in enumerate(rows):
-        row_bytes = row.length - left_out.get(row, 0)
+        row_bytes = bytes_in_object(row) - left_out.get(row, 0)
         is_bad = row in unreadable
         is_full = count == MAX_ROWS_PER_SWAP or length + row_bytes > ROW_BYTES
         if count and (is_bad or is_full or row.base_offset != rows[place - 1].last_offset + 1):

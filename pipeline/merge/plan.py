@@ -9,7 +9,8 @@ objects of even size; smaller stretches share an object with those of the next p
   logarithmic number of times;
 - rows whose object would replace too few others.
 
-The last three do not hold for rows of objects that have to be rewritten.
+The last three do not hold for rows of objects that have to be rewritten. Markers of transactions, which have no object,
+go along with the rows around them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Output(NamedTuple):
     @property
     def segments(self) -> set[bytes]:
         """Objects that it takes rows from."""
-        return {row.segment for part in self.parts for row in part.rows}
+        return {row.segment for part in self.parts for row in part.rows if not row.is_marker}
 
 
 class MergeTask(NamedTuple):
@@ -164,7 +165,7 @@ class Planner:
     def _runs(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
         """Yield runs: rows that follow one another in one object, of those that are old enough."""
         old = takewhile(lambda row: row.append_time_ms <= self._newest_ms, rows)
-        for _, run in groupby(old, lambda row: row.segment):
+        for _, run in groupby(old, _object_of):
             yield list(run)
 
     def _ended(self, stretch: list[Row], is_cut: bool) -> Iterator[list[Row]]:
@@ -174,21 +175,28 @@ class Planner:
                 yield stretch
             return
         rest = sum(row.length for row in stretch)
-        first = 0
-        for _, rows in groupby(stretch, lambda row: row.segment):
+        first = end = 0
+        for _, rows in groupby(stretch, _object_of):
             run = list(rows)
+            end += len(run)
+            if run[0].is_marker:
+                continue
             run_bytes = sum(row.length for row in run)
             if not run[0].offsets_in_place or run_bytes <= rest - run_bytes:
                 break
-            first += len(run)
+            first = end
             rest -= run_bytes
             self.left.large_bytes += run_bytes
-        if first < len(stretch):
+        if any(not row.is_marker for row in stretch[first:]):
             yield stretch[first:]
 
     def _is_worth_it(self, output: Output) -> bool:
         segments = output.segments
         return len(segments) >= self._options.min_inputs or any(segment in self._rewrite for segment in segments)
+
+
+def _object_of(row: Row) -> bytes | None:
+    return None if row.is_marker else row.segment
 
 
 def even(rows: Sequence[Row], target_bytes: int) -> list[Sequence[Row]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import NamedTuple
 
-from pipeline.merge.layout import Joined, joined_rows, object_bytes, old_rows
+from pipeline.merge.layout import Joined, bytes_in_object, joined_rows, object_bytes, old_rows
 from pipeline.merge.plan import MergeTask, Output
 from pipeline.reading import (
     Range,
@@ -25,7 +25,9 @@ from pipeline.reading import (
 from pipeline.stores import storage_opened
 from proxy.config import Settings
 from proxy.coordinator.interface import Row
+from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import MERGED_FORMAT_VERSION, segment_key
+from proxy.records.batches import CONTROL_BATCH_BYTES
 from proxy.storage import ObjectStorage, StorageError
 
 GETS = 16
@@ -92,6 +94,7 @@ class Merger:
         """
         places = [(opened, at) for opened in self._outputs for at in opened.places()]
         ranges = coalesce([at.row for _, at in places])
+        gets = sum(range_.has_object for range_ in ranges)
         bytes_read = refused = 0
         uploads: list[asyncio.Task[None]] = []
         fetching = fetch_ranges(
@@ -102,7 +105,7 @@ class Merger:
                 async for range_, data in fetched:
                     if isinstance(data, RowUnreadable):
                         refused += data.kind == "refused"
-                        if refused == len(ranges):
+                        if refused == gets:
                             raise StorageError(str(data))
                     else:
                         bytes_read += len(data)
@@ -116,7 +119,7 @@ class Merger:
             for upload in uploads:
                 upload.cancel()
             await asyncio.gather(*uploads, return_exceptions=True)
-        return Merged(tuple(self._made), tuple(self._unread), len(ranges), bytes_read)
+        return Merged(tuple(self._made), tuple(self._unread), gets, bytes_read)
 
     def _take(self, opened: _Open, at: _Place, range_: Range, data: bytes | bytearray | RowUnreadable) -> None:
         opened.missing_rows -= 1
@@ -166,11 +169,14 @@ class _Open:
             position = joined.position
             for row in old_rows(self._output, joined):
                 places.append(_Place(self._output.parts[joined.part].partition, row, position))
-                position += row.length
+                position += bytes_in_object(row)
         return places
 
     def put(self, at: _Place, range_: Range, data: bytes | bytearray) -> None:
         """Copy a row from the read bytes to its place, and check it there. Raises RowUnreadable."""
+        if at.row.is_marker:
+            self._data[at.position : at.position + CONTROL_BATCH_BYTES] = marker_run(at.row).data
+            return
         check_format(data, range_, at.row)
         start = at.row.position - range_.start
         with memoryview(data)[start : start + at.row.length] as found:

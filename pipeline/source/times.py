@@ -12,6 +12,7 @@ from pipeline.source.errors import SourceError
 from proxy.coordinator.interface import Coordinator, FindRequest, ListRequest, Row
 from proxy.diskless.cache import PatchedRun
 from proxy.diskless.record_times import first_since
+from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.records import MAX_UNCOMPRESSED_BYTES
 from proxy.protocol.errors import NONE
@@ -58,6 +59,8 @@ async def offset_since(
 
 
 async def _read(storage: ObjectStorage, row: Row) -> PatchedRun:
+    if row.is_marker:
+        return marker_run(row)
     (range_,) = coalesce([row])
     data = await storage.fetch(segment_key(row.segment), range_.start, range_.end)
     run, batches = row_batches(data, range_, row)

@@ -23,6 +23,11 @@ class Row(NamedTuple):
     batches are checked, not patched, when they are read. Their offsets ascend and may have gaps. The first batch does
     not begin before `base_offset`, and the last batch ends at `last_offset`."""
 
+    @property
+    def is_marker(self) -> bool:
+        """Return whether it is the marker of a transaction, which has no object."""
+        return not self.length
+
 
 class SegmentUse(NamedTuple):
     """The bytes and the number of rows that use one segment; zeros if no row does."""

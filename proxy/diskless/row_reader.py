@@ -50,7 +50,7 @@ class RowReader:
     def cached(self, row: Row) -> PatchedRun | None:
         """Return the row's batches if they are in memory, at once; always those of a marker. An old row may still be in
         the tail's cache."""
-        if not row.length:
+        if row.is_marker:
             return marker_run(row)
         run = self._tail.cached(row)
         if run is None and self._is_cold(row):
@@ -59,7 +59,7 @@ class RowReader:
 
     async def run(self, row: Row) -> PatchedRun:
         """Return the row's batches; raises as `BlockCache.run` does: ObjectMissing and StorageError."""
-        if not row.length:
+        if row.is_marker:
             return marker_run(row)
         if not self._is_cold(row):
             return await self._tail.run(row)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.inspection.dump import DumpedBatch
-from proxy.inspection.records import Record
+from proxy.inspection.records import EndMarker, Record, end_marker
 from proxy.inspection.segments import Extent
 from proxy.records.batches import MAGIC
 from proxy.records.compression import NAMES
@@ -46,6 +46,8 @@ def record_line(record: Record, batch: DumpedBatch, base_offset: int) -> str:
     if record.headers:
         shown = ", ".join(f"{_text(name.encode())}: {_text(value)}" for name, value in record.headers)
         line += f" headers: {{{shown}}}"
+    if header.is_control and (marker := end_marker(record)) is not None:
+        return f"{line} endTxnMarker: {_outcome(marker)} coordinatorEpoch: {marker.coordinator_epoch}"
     if record.key is not None:
         line += f" key: {_text(record.key)}"
     if record.value is not None:
@@ -94,12 +96,22 @@ def batch_as_json(
                 **_bytes("key", record.key),
                 **_bytes("value", record.value),
                 "headers": [{"key": name, **_bytes("value", value)} for name, value in record.headers],
+                **(_marker_as_json(record) if header.is_control else {}),
             }
             for record in records
         ]
     if broken is not None:
         shown["error"] = broken
     return shown
+
+
+def _marker_as_json(record: Record) -> dict[str, Any]:
+    marker = end_marker(record)
+    return {} if marker is None else {"endTxnMarker": _outcome(marker), "coordinatorEpoch": marker.coordinator_epoch}
+
+
+def _outcome(marker: EndMarker) -> str:
+    return "COMMIT" if marker.committed else "ABORT"
 
 
 def _codec(codec: int) -> str:

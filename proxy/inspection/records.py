@@ -7,6 +7,7 @@ value and headers, each with a varint length that is -1 for null (KIP-98).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from proxy.protocol.errors import CORRUPT_MESSAGE
@@ -16,6 +17,12 @@ from proxy.records.varint import read_varint
 
 MAX_UNCOMPRESSED_BYTES = 268_435_456
 """Maximum decompressed size of one batch, because a few bytes can claim to hold any amount."""
+
+_ABORT, _COMMIT = 0, 1
+_CONTROL_KEY = Struct(">hh")
+"""Version and type of a control record."""
+_MARKER_VALUE = Struct(">hi")
+"""Version, and epoch of the transaction coordinator."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -30,6 +37,22 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+class EndMarker(NamedTuple):
+    """The end of a transaction (`EndTransactionMarker`)."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def end_marker(record: Record) -> EndMarker | None:
+    """Return what a record of a control batch says; None if it is not the marker of a transaction."""
+    if len(record.key or b"") < _CONTROL_KEY.size or len(record.value or b"") < _MARKER_VALUE.size:
+        return None
+    _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+    return EndMarker(kind == _COMMIT, coordinator_epoch) if kind in (_ABORT, _COMMIT) else None
 
 
 def read_records(

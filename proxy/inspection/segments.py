@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from proxy.coordinator.interface import Row
@@ -59,7 +59,7 @@ async def segment_figures(stores: Stores, segment: bytes, progress: Progress) ->
                 break
             async for rows in rows_of(stores.coordinator, topic, partition):
                 progress(len(rows))
-                extents += [_extent(topic, partition, row) for row in rows if row.segment == segment]
+                extents += [_extent(topic, partition, row) for row in _stored(rows) if row.segment == segment]
             found = sum(extent.length for extent in extents)
     return SegmentFigures(segment, size, use.size_bytes, use.rows, _sorted(extents))
 
@@ -76,7 +76,7 @@ async def segments_of_topic(
     for partition in range(topic.partitions if any(topic.topic_id) else 0):
         async for rows in rows_of(stores.coordinator, topic, partition):
             progress(len(rows))
-            for row in rows:
+            for row in _stored(rows):
                 extents.setdefault(row.segment, []).append(_extent(topic, partition, row))
     figures: list[SegmentFigures] = []
     segments = list(extents)
@@ -95,6 +95,11 @@ async def _size(stores: Stores, segment: bytes) -> int | None:
         return await object_size(stores.storage, segment_key(segment))
     except ObjectMissing:
         return None
+
+
+def _stored(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows that have an object: all except markers of transactions."""
+    return (row for row in rows if not row.is_marker)
 
 
 def _extent(topic: DisklessTopic, partition: int, row: Row) -> Extent:

@@ -121,6 +121,8 @@ async def _bytes_by_segment(
     used: dict[bytes, int] = {}
     async for rows in rows_of(stores.coordinator, topic, partition):
         for row in rows:
+            if row.is_marker:
+                continue
             used[row.segment] = used.get(row.segment, 0) + row.length
         progress(len(rows))
     return used

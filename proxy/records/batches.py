@@ -54,6 +54,8 @@ _PATCH = struct.Struct(">qii")
 _MARKER = struct.Struct(">BBBBBhhBhiB")
 """The record of a control batch: `_MARKER_LENGTHS`; length of the key, version and type (0 abort, 1 commit); length of
 the value, version and coordinator epoch; number of headers."""
+CONTROL_BATCH_BYTES = HEADER_BYTES + _MARKER.size
+"""Length of the batch that ends a transaction."""
 _MARKER_LENGTHS = (2 * 16, 0, 0, 0)
 """Length of the record (varint), attributes, timestamp delta, offset delta."""
 _KEY_LENGTH, _VALUE_LENGTH = 2 * 4, 2 * 6

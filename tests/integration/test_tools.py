@@ -56,6 +56,7 @@ def test_a_dump_agrees_with_kafkas_own_tool(stack: Stack, tmp_path: Path) -> Non
     for compression in COMPRESSIONS:
         sent = samples(20, compression, 300)
         produce(stack.bootstrap(RACK), topic, sent, compression_type=compression, enable_idempotence=True)
+    _end_transactions(stack, topic)
     (log,) = stack.log_directory(1).glob(f"{topic}-0/*.log")
     segment = tmp_path / "segment"
     segment.write_bytes(b"\0" + log.read_bytes())
@@ -69,6 +70,20 @@ def test_a_dump_agrees_with_kafkas_own_tool(stack: Stack, tmp_path: Path) -> Non
         if "position" in one:
             one["position"] = str(int(one["position"]) - 1)
     assert ours == theirs
+    assert [one["endTxnMarker"] for one in ours if "endTxnMarker" in one] == ["COMMIT", "ABORT"]
+
+
+def _end_transactions(stack: Stack, topic: str) -> None:
+    """Commit a transaction, and abort one."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "transactional.id": f"of-{topic}"})
+    producer.init_transactions(60)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, b"value", b"key", partition=0)
+        producer.flush(60)
+        end(60)
 
 
 def test_describe_shows_the_size_of_topics(stack: Stack) -> None:

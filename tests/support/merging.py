@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from proxy.coordinator.interface import Coordinator, FindRequest, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
+from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import MergedBuilder, segment_key
 from proxy.records.batches import BatchBounds, check_offsets, patch_offsets, read_header
 from proxy.storage import ObjectStorage
@@ -39,8 +40,11 @@ async def merge_rows(
     last_offset = -1
     for row in old:
         key, end = segment_key(row.segment), row.position + row.length
-        run = bytearray(await storage.fetch(key, row.position, end))
-        if row.offsets_in_place:
+        if row.is_marker:
+            run = bytearray(marker_run(row).data)
+        else:
+            run = bytearray(await storage.fetch(key, row.position, end))
+        if row.offsets_in_place or row.is_marker:
             batches = check_offsets(run, row.base_offset, row.last_offset)
         else:
             batches = patch_offsets(run, row.base_offset, 0, row.append_time_ms if row.log_append_time else None)

@@ -28,7 +28,9 @@ from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores, open_stores
 from proxy.storage import ObjectMissing
+from tests.support.keyed import Keyed
 from tests.support.segments import make_topic, write_segments
+from tests.support.transactions import TransactionalLog
 
 MEMBER = struct.Struct(">20sqqBq16sIIqqq")
 LOG = struct.Struct(">qqqqqqqqqqB")
@@ -59,7 +61,7 @@ async def merged_row(opened: Stores, old: tuple[Row, ...]) -> Row | None:
     for row in old:
         start, end = row.position, row.position + row.length
         try:
-            found = await opened.storage.fetch(segment_key(row.segment), start, end)
+            found = b"" if row.is_marker else await opened.storage.fetch(segment_key(row.segment), start, end)
         except ObjectMissing:
             return None
         run, _ = row_batches(bytearray(found), Range(row.segment, start, end, (0,)), row)
@@ -90,7 +92,7 @@ async def merge_rows(settings: Settings, topic: DisklessTopic, partition: int, f
 
 
 async def healthy(settings: Settings) -> DisklessTopic:
-    """Create two topics with rows packed, merged, trimmed and stamped; return the topic `plain`."""
+    """Create topics with rows packed, merged, trimmed, stamped and of transactions; return the topic `plain`."""
     plain = await make_topic(settings, "plain", 3)
     stamped = await make_topic(settings, "stamped", 2)
     for topic, stamps in ((plain, False), (stamped, True)):
@@ -98,7 +100,23 @@ async def healthy(settings: Settings) -> DisklessTopic:
         await merge_rows(settings, topic, 1, 2, 4)
     async with open_stores(settings) as opened:
         await opened.coordinator.delete_records([DeleteRequest(stamped.topic_id, 0, 25)])
+    await with_transactions(settings)
     return plain
+
+
+async def with_transactions(settings: Settings) -> DisklessTopic:
+    """Create the topic `transactional`: committed, aborted and open transactions, some of them in merged rows."""
+    topic = await make_topic(settings, "transactional", 1)
+    async with open_stores(settings) as opened:
+        log = TransactionalLog(opened, topic)
+        for committed in (True, False, True, False):
+            for producer_id in (70, 71, -1):
+                await log.write([Keyed(b"key", b"value")] * 2, producer_id)
+            await log.end(70, committed=committed)
+            await log.end(71, committed=False)
+        await log.write([Keyed(b"key", b"value")], 72)
+    await merge_rows(settings, topic, 0, 1, 7)
+    return topic
 
 
 class Hands:

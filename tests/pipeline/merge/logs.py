@@ -71,7 +71,7 @@ def batches(settings: Settings, topic: DisklessTopic) -> list[list[bytes]]:
 
 
 async def _read(opened: Stores, row: Row) -> Iterator[bytes]:
-    data = await opened.storage.fetch(segment_key(row.segment))
+    data = b"" if row.is_marker else await opened.storage.fetch(segment_key(row.segment))
     run, bounds = row_batches(data, Range(row.segment, 0, len(data), (0,)), row)
     return (bytes(run[one.position : one.position + one.length]) for one in bounds)
 

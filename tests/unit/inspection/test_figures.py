@@ -24,6 +24,8 @@ from proxy.inspection.stores import InspectionError, Stores, object_size, object
 from proxy.inspection.topics import TopicFigures, dead_bytes, topic_figures
 from proxy.storage import ObjectMissing, open_storage
 from tests.coordinator_model import ModelCoordinator
+from tests.support.keyed import Keyed
+from tests.support.transactions import TransactionalLog
 
 ONE = DisklessTopic("one", b"1" * 16, 2, "live")
 OTHER = DisklessTopic("other", b"2" * 16, 1, "live")
@@ -89,6 +91,17 @@ async def test_a_missing_object_that_is_used_is_reported(stores: Stores) -> None
     assert (of_lost.size_bytes, of_lost.used_bytes, of_lost.dead_bytes) == (None, 50, None)
     of_kept = await segment_figures(stores, kept, unheard)
     assert (of_kept.size_bytes, of_kept.used_bytes, of_kept.dead_bytes) == (101, 100, 0)
+
+
+async def test_markers_of_transactions_are_no_objects(stores: Stores) -> None:
+    log = TransactionalLog(stores, ONE)
+    await log.write([Keyed(b"key", b"value")], 70)
+    await log.end(70, committed=False)
+    await log.write([Keyed(b"key", b"value")])
+    found = await figures(stores, ONE)
+    assert (found.objects, found.missing, [one.rows for one in found.partitions]) == (2, (), [3, 0])
+    sizes = await object_sizes(stores.storage, unheard)
+    assert {one.segment for one in await segments_of_topic(stores, ONE, sizes, unheard)} == sizes.keys()
 
 
 async def test_an_object_that_came_after_the_listing_is_not_missing(stores: Stores) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from proxy.records.batches import patch_offsets, read_header
 from proxy.storage.interface import StorageError
 from tests.batches import GZIP, make_batch
 from tests.support.memory_log import MemoryObjects
+from tests.support.transactions import MARKER_MS, marker_row
 
 SEGMENTS = [uuid.UUID(int=number).bytes for number in range(4)]
 
@@ -68,6 +70,12 @@ def test_neighbours_share_a_range_and_distant_rows_do_not() -> None:
         Range(SEGMENTS[1], 50, 60, (1,)),
         Range(SEGMENTS[0], 1_000, 1_005, (3,)),
     ]
+
+
+def test_markers_of_transactions_share_an_empty_range() -> None:
+    rows = [row(0, 1, 100), marker_row(1), row(0, 101, 100), marker_row(3, committed=False)]
+    ranges = coalesce(rows)
+    assert [(one.places, one.has_object) for one in ranges] == [((0, 2), True), ((1, 3), False)]
 
 
 # Fetching
@@ -294,3 +302,20 @@ def test_the_error_survives_pickling() -> None:
     error = RowUnreadable("short", row(), "text")
     again = pickle.loads(pickle.dumps(error))
     assert (again.kind, again.row, str(again)) == ("short", row(), "text")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_marker_is_read_without_an_object_as_a_control_batch(committed: bool) -> None:
+    """Checked by another implementation."""
+    marker = marker_row(41, producer_id=2**62, committed=committed)
+    async with aclosing(fetch_ranges(MemoryObjects(), coalesce([marker]), gets=1, max_bytes_in_flight=1)) as fetched:
+        (read,) = [one async for one in fetched]
+    range_, data = read
+    assert not isinstance(data, RowUnreadable)
+    run, bounds = row_batches(data, range_, marker)
+    assert [(one.base_offset, one.last_offset, one.length) for one in bounds] == [(41, 41, 78)]
+    batch = DefaultRecordBatch(run)
+    assert batch.validate_crc()
+    assert (batch.is_control_batch, batch.is_transactional, batch.producer_id) == (True, True, 2**62)
+    (record,) = batch
+    assert (record.offset, record.timestamp, record.key[2:]) == (41, MARKER_MS, bytes([0, committed]))

@@ -14,6 +14,7 @@ from pipeline.merge import plan
 from pipeline.merge.options import MergeOptions
 from pipeline.merge.plan import MergeTask, Planner, even
 from proxy.coordinator.interface import Row
+from tests.support.transactions import marker_row
 
 TARGET = 1_000
 OPTIONS = MergeOptions(target_bytes=TARGET, task_bytes=3_000, min_age_ms=100)
@@ -52,6 +53,16 @@ def planned(
 
 def sizes(tasks: Sequence[MergeTask]) -> list[list[int]]:
     return [[output.size_bytes for output in task.outputs] for task in tasks]
+
+
+def with_markers(rows: Sequence[Row]) -> list[Row]:
+    """Put a marker of a transaction after every row."""
+    mixed: list[Row] = []
+    for row in rows:
+        base = len(mixed) // 2 + row.base_offset
+        moved = row._replace(base_offset=base, last_offset=base + row.last_offset - row.base_offset)
+        mixed += [moved, marker_row(moved.last_offset + 1)]
+    return mixed
 
 
 # For all logs
@@ -253,3 +264,24 @@ def test_even_pieces(lengths: list[int], target: int) -> None:
 def test_options_out_of_range(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must"):
         MergeOptions(**wrong)  # type: ignore[arg-type]
+
+
+# Transactions
+
+
+def test_markers_go_along_with_the_rows_around_them() -> None:
+    rows = with_markers(small(12))
+    (task,) = planned([rows])
+    assert [part.rows for output in task.outputs for part in output.parts] == [tuple(rows)]
+    assert task.outputs[0].segments == set(SEGMENTS[:12])
+
+
+def test_markers_count_as_no_object_that_is_replaced() -> None:
+    assert planned([with_markers(small(OPTIONS.min_inputs - 1))]) == []
+    assert planned([[marker_row(offset) for offset in range(2_000)]]) == []
+
+
+def test_markers_between_merged_runs_do_not_have_these_rewritten() -> None:
+    rows = with_markers(log_of([(0, [450]), (1, [300]), *((at, [10]) for at in range(2, 8))], merged=[0, 1]))
+    (task,) = planned([rows])
+    assert [part.rows for output in task.outputs for part in output.parts] == [tuple(rows[3:])]

@@ -15,11 +15,13 @@ from pipeline.merge.plan import MergeTask, Output, Part
 from pipeline.merge.rewriting import Merged, Merger
 from pipeline.reading import Range, row_batches
 from proxy.coordinator.interface import Row
+from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import segment_key
 from proxy.records.batches import patch_offsets, read_header
 from proxy.storage.interface import Buffer, ObjectRefused, StorageError
 from tests.batches import ENCODE, make_batch
 from tests.support.memory_log import MemoryObjects
+from tests.support.transactions import marker_row
 
 TOPIC = b"t" * 16
 
@@ -72,6 +74,13 @@ class Produced:
             data += run
         self.storage.objects[segment_key(segment)] = data
         return segment
+
+    def marker(self, partition: int, *, committed: bool) -> None:
+        """Append the marker of a transaction."""
+        log = self.logs[partition]
+        row = marker_row(log[-1].last_offset + 1 if log else 1_000 * partition, committed=committed)
+        log.append(row)
+        self.readable[partition].append(bytes(marker_run(row).data))
 
     def task(self, *groups: Sequence[int]) -> MergeTask:
         """An object for each group of partitions."""
@@ -252,3 +261,33 @@ def test_the_producers_fields_are_kept() -> None:
     assert read_header(log.read(row))._replace(partition_leader_epoch=-1) == read_header(sent)._replace(
         partition_leader_epoch=-1
     )
+
+
+def test_markers_become_bytes_and_the_new_row_covers_them() -> None:
+    log = Produced(2)
+    log.marker(0, committed=True)
+    log.segment([(0, [make_batch()]), (1, [make_batch([b"other"])])])
+    log.marker(0, committed=False)
+    log.marker(1, committed=True)
+    log.segment([(0, [make_batch([b"last"] * 3)])])
+    task = log.task([0, 1])
+    merged = log.merge(task)
+    found = log.rows(task, merged)
+    assert [(partition, row.base_offset, row.last_offset) for partition, row in found] == [(0, 0, 5), (1, 1000, 1001)]
+    assert [log.read(row) for _, row in found] == [b"".join(readable) for readable in log.readable]
+    assert merged.gets == log.storage.gets == 2
+    old = [row for rows in log.logs for row in rows]
+    assert max(row.max_timestamp_ms for _, row in found) == max(row.max_timestamp_ms for row in old)
+
+
+def test_rows_around_an_unreadable_one_keep_their_markers() -> None:
+    log = Produced(1)
+    log.segment([(0, [make_batch()])])
+    log.marker(0, committed=True)
+    lost = log.segment([(0, [make_batch()])])
+    log.marker(0, committed=False)
+    del log.storage.objects[segment_key(lost)]
+    task = log.task([0])
+    found = log.rows(task, log.merge(task))
+    assert [(row.base_offset, row.last_offset) for _, row in found] == [(0, 1), (3, 3)]
+    assert [log.read(row) for _, row in found] == [b"".join(log.readable[0][:2]), log.readable[0][3]]
