@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
+from pipeline.aborted import Aborted
 from pipeline.logs import patiently
 from pipeline.reading import Range, RowUnreadable, coalesce, fetch_ranges, row_batches
 from pipeline.source.errors import DataLoss, SourceError
@@ -34,6 +35,7 @@ MAX_BYTES_IN_FLIGHT = 33_554_432
 MAX_ATTEMPTS = 3
 """Number of look-ups without progress that may name the same missing object; the last of them is an error."""
 _PAUSE_S = 0.2
+NONE_ABORTED = Aborted()
 
 
 class Run(NamedTuple):
@@ -46,6 +48,8 @@ class Run(NamedTuple):
     row: Row
     data: bytearray | memoryview
     batches: Sequence[BatchBounds]
+    aborted: Aborted
+    """Aborted transactions whose records are left out; none under `read_uncommitted`."""
 
 
 class _Part:
@@ -59,6 +63,7 @@ class _Part:
         another object in every round, so rounds alone say nothing."""
         self.rows: deque[Row] = deque()
         """Rows of this window that were not yielded yet."""
+        self.aborted = NONE_ABORTED
         self.failed: RowUnreadable | None = None
         """Why the rest of this window's rows is not read."""
 
@@ -74,15 +79,17 @@ async def follow(
     *,
     bounds: Bounds = ANY,
     fail_on_data_loss: bool,
+    committed: bool = False,
 ) -> AsyncGenerator[Run, None]:
     """Yield all rows that hold offsets of the ranges, those of each range in order, each offset in one of them.
 
-    Rows that can hold nothing within `bounds` are left out. Raises SourceError for unreadable rows, DataLoss for
+    Rows that can hold nothing within `bounds` are left out. With `committed`, runs have the aborted transactions, and
+    the ranges must end at the last stable offset or before it. Raises SourceError for unreadable rows, DataLoss for
     missing ones, StorageError, CoordinatorUnavailable.
     """
     parts = [_Part(range_) for range_ in ranges]
     while left := [part for part in parts if not part.done]:
-        await _look_up(coordinator, left, bounds, fail_on_data_loss)
+        await _look_up(coordinator, left, bounds, fail_on_data_loss, committed)
         window = _Window(left)
         async with aclosing(window.read(storage)) as runs:
             async for run in runs:
@@ -92,7 +99,9 @@ async def follow(
                 await _count_attempt(part)
 
 
-async def _look_up(coordinator: Coordinator, parts: Sequence[_Part], bounds: Bounds, fail: bool) -> None:
+async def _look_up(
+    coordinator: Coordinator, parts: Sequence[_Part], bounds: Bounds, fail: bool, committed: bool
+) -> None:
     """Give each part its rows, from its next offset on; a part that has come to its end is done."""
     share = max(1, WINDOW_BYTES // len(parts))
     requests = [FindRequest(part.range.topic_id, part.range.partition, part.next_offset, share) for part in parts]
@@ -102,6 +111,7 @@ async def _look_up(coordinator: Coordinator, parts: Sequence[_Part], bounds: Bou
         part.failed = None
         if answer.error_code == NONE:
             _take_rows(part, answer, bounds, fail)
+            part.aborted = Aborted(answer.aborted) if committed and answer.aborted else NONE_ABORTED
         else:
             _explain(part, answer, fail)
 
@@ -190,7 +200,7 @@ class _Window:
         except RowUnreadable as error:
             part.failed = error
         else:
-            self._arrived[place] = Run(part.range, 0, row, run, batches)
+            self._arrived[place] = Run(part.range, 0, row, run, batches, part.aborted)
 
     def _due(self, part: _Part) -> Iterable[Run]:
         places = self._places[id(part)]

@@ -28,6 +28,8 @@ MAX_PER_TRIGGER, MIN_PER_TRIGGER, MAX_DELAY = "maxOffsetsPerTrigger", "minOffset
 MIN_PARTITIONS, MAX_RECORDS = "minPartitions", "maxRecordsPerPartition"
 FAIL_ON_DATA_LOSS, INCLUDE_HEADERS = "failOnDataLoss", "includeHeaders"
 SPLIT_BYTES, PUSH_FILTERS = "splitBytes", "pushFilters"
+ISOLATION = "isolation"
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 
 _OF_BATCHES = (ENDING_OFFSETS, ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP, PUSH_FILTERS)
 _OF_STREAMS = (MAX_PER_TRIGGER, MIN_PER_TRIGGER, MAX_DELAY)
@@ -35,7 +37,7 @@ NAMES = (
     *(CONFIG, SUBSCRIBE, ASSIGN, PATTERN, STARTING_OFFSETS, STARTING_TIMESTAMP, STARTING_BY_TIMESTAMP, STRATEGY),
     *_OF_BATCHES,
     *_OF_STREAMS,
-    *(MIN_PARTITIONS, MAX_RECORDS, FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES),
+    *(MIN_PARTITIONS, MAX_RECORDS, FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES, ISOLATION),
 )
 """All options, as they are written; Spark compares them without regard to case."""
 
@@ -77,6 +79,8 @@ class SourceOptions:
     Off by default: Spark 4.2 keeps one plan of a Python source for all queries of one `load`, that of the filters that
     were handed down last, so a DataFrame that is used with other filters, too, or with none, gets wrong answers.
     """
+    committed: bool
+    """`isolation` is `read_committed`: read up to the last stable offset, without records of aborted transactions."""
 
 
 def parse_options(given: Mapping[str, str], *, kind: Literal["batch", "stream", "any"] = "any") -> SourceOptions:
@@ -110,6 +114,7 @@ def parse_options(given: Mapping[str, str], *, kind: Literal["batch", "stream", 
         include_headers=values.truth(options, INCLUDE_HEADERS, default=False),
         split_bytes=values.positive(options, SPLIT_BYTES) or DEFAULT_SPLIT_BYTES,
         push_filters=values.truth(options, PUSH_FILTERS, default=False),
+        committed=values.one_of(options, ISOLATION, (READ_UNCOMMITTED, READ_COMMITTED)) == READ_COMMITTED,
     )
 
 

@@ -30,7 +30,7 @@ async def batch_ranges(
     Raises SourceError (DataLoss if something that was named does not exist), CoordinatorUnavailable.
     """
     chosen = choose(topics, options.selection)
-    ends = await ends_of(coordinator, chosen)
+    ends = await ends_of(coordinator, chosen, committed=options.committed)
     for topic in chosen:
         for partition in topic.partitions:
             if (topic.name, partition) not in ends:
@@ -39,9 +39,9 @@ async def batch_ranges(
                 )
 
     async def before_the_end(topic: ChosenTopic, partition: int, timestamp_ms: int) -> int | None:
-        # What comes while times are looked up is not read.
+        # What comes while times are looked up is not read, nor what is not stable.
         offset = await lookup(topic, partition, timestamp_ms)
-        return None if offset is None else min(offset, ends[topic.name, partition].high_watermark)
+        return None if offset is None else min(offset, ends[topic.name, partition].end_offset)
 
     starting = await resolve(
         options.starting, chosen, ends, before_the_end, latest_where_none_matches=options.latest_where_none_matches
@@ -67,13 +67,17 @@ def _there(range_: LogRange, ends: LogEnds, fail: bool) -> LogRange:
     if start < ends.log_start_offset and start < end:
         lose(f"{range_.name} begins at offset {ends.log_start_offset}, {start} was asked for", fail)
         start = ends.log_start_offset
-    if start > ends.high_watermark:
-        lose(f"{range_.name} ends at offset {ends.high_watermark}, {start} was asked for", fail)
-        start = ends.high_watermark
-    if end > ends.high_watermark:
-        lose(f"{range_.name} ends at offset {ends.high_watermark}, {end} was asked for", fail)
-        end = ends.high_watermark
+    for asked in (start, end):
+        if asked > ends.end_offset:
+            lose(f"{range_.name} {_end_text(ends)}, {asked} was asked for", fail)
+    start, end = min(start, ends.end_offset), min(end, ends.end_offset)
     return range_._replace(start=start, end=end)
+
+
+def _end_text(ends: LogEnds) -> str:
+    if ends.end_offset == ends.high_watermark:
+        return f"ends at offset {ends.end_offset}"
+    return f"is committed up to offset {ends.end_offset}, where a transaction is open"
 
 
 async def sized(

@@ -47,14 +47,14 @@ async def resolve(
                     f"{topic.name}-{partition} has no record of time {timestamp_ms} or later; set "
                     "startingOffsetsByTimestampStrategy to latest to begin at the end there"
                 )
-            offset = ends[where].high_watermark
+            offset = ends[where].end_offset
         return where, offset
 
     return dict(await gathered(by_time, partitions))
 
 
 def _at(offset: int, ends: LogEnds) -> int:
-    return {EARLIEST: ends.log_start_offset, LATEST: ends.high_watermark}.get(offset, offset)
+    return {EARLIEST: ends.log_start_offset, LATEST: ends.end_offset}.get(offset, offset)
 
 
 def _check_names(named: Mapping[TopicPartition, int], read: set[TopicPartition]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.source.errors import SourceError
 from pipeline.source.gather import gathered
@@ -17,8 +18,14 @@ from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.journal.opened import opened_journal
 
-LogEnds = LogDescription
-"""Ends of a log; its log start offset and high watermark are used."""
+
+class LogEnds(NamedTuple):
+    """The beginning and the end of a log for a query."""
+
+    log_start_offset: int
+    high_watermark: int
+    end_offset: int
+    """End for this query: the high watermark, or the last stable offset under `read_committed`."""
 
 
 class Reach:
@@ -45,19 +52,26 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
         await client.aclose()
 
 
-async def ends_of(coordinator: Coordinator, topics: Iterable[ChosenTopic]) -> dict[tuple[str, int], LogEnds]:
+async def ends_of(
+    coordinator: Coordinator, topics: Iterable[ChosenTopic], *, committed: bool
+) -> dict[tuple[str, int], LogEnds]:
     """Return the present beginning and end of the logs, by topic and partition, without missing logs.
 
-    Raises CoordinatorUnavailable.
+    `committed`: the query reads committed records only. Raises CoordinatorUnavailable.
     """
     chosen = list(topics)
     described = await gathered(lambda topic: coordinator.describe(topic.topic_id, topic.partitions), chosen)
     return {
-        (topic.name, partition): one
+        (topic.name, partition): _ends(one, committed)
         for topic, of_topic in zip(chosen, described, strict=True)
         for partition, one in zip(topic.partitions, of_topic, strict=True)
         if one is not None
     }
+
+
+def _ends(log: LogDescription, committed: bool) -> LogEnds:
+    end_offset = log.last_stable_offset if committed else log.high_watermark
+    return LogEnds(log.log_start_offset, log.high_watermark, end_offset)
 
 
 def settings_of(path: str) -> Settings:

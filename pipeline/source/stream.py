@@ -134,7 +134,7 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _begin(self, reach: Reach) -> dict[str, Any]:
         topics = choose(await reach.topics(), self._options.selection)
-        sight = Sight(topics, await ends_of(reach.coordinator, topics))
+        sight = Sight(topics, await ends_of(reach.coordinator, topics, committed=self._options.committed))
         for topic in topics:
             for partition in topic.partitions:
                 if (topic.name, partition) not in sight.ends:
@@ -154,7 +154,7 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _look(self, reach: Reach) -> Sight:
         topics = choose(await reach.topics(), self._options.selection, missing_ok=True)
-        return Sight(topics, await ends_of(reach.coordinator, topics))
+        return Sight(topics, await ends_of(reach.coordinator, topics, committed=self._options.committed))
 
     def _ask(self, question: Callable[[Reach], Awaitable[Answer]]) -> Answer:
         if self._background is None:

@@ -23,7 +23,7 @@ class Sight(NamedTuple):
 
     def latest(self) -> dict[str, TopicOffsets]:
         """Return the ends of all logs."""
-        return self.offsets_at({where: one.high_watermark for where, one in self.ends.items()})
+        return self.offsets_at({where: one.end_offset for where, one in self.ends.items()})
 
     def offsets_at(self, offsets: Mapping[TopicPartition, int]) -> dict[str, TopicOffsets]:
         """The same with other offsets; a partition that has none is left out."""
@@ -95,9 +95,12 @@ class Triggers:
         froms, unseen = starts(start, sight, self._lose)
         available: dict[TopicPartition, int] = {}
         for (topic, partition), offset in froms.items():
-            until = sight.ends[topic, partition].high_watermark
-            if until < offset:
-                self._lose(f"{topic}-{partition} ends at offset {until}, and was read up to {offset}")
+            ends = sight.ends[topic, partition]
+            until = ends.end_offset
+            if ends.high_watermark < offset:
+                self._lose(f"{topic}-{partition} ends at offset {ends.high_watermark}, and was read up to {offset}")
+            elif until < offset:
+                until = offset  # it was read up to there under `read_uncommitted`: nothing is lost
             available[topic, partition] = until - offset
         waiting = sum(max(0, count) for count in available.values())
         least = self._options.min_offsets_per_trigger

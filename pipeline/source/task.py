@@ -62,7 +62,14 @@ async def _runs(
         reached(settings) as reach,
         storage_opened(settings) as storage,
         aclosing(
-            follow(reach.coordinator, storage, ranges, bounds=bounds, fail_on_data_loss=options.fail_on_data_loss)
+            follow(
+                reach.coordinator,
+                storage,
+                ranges,
+                bounds=bounds,
+                fail_on_data_loss=options.fail_on_data_loss,
+                committed=options.committed,
+            )
         ) as runs,
     ):
         async for run in runs:
@@ -80,6 +87,8 @@ def arrow_batches(runs: Iterable[Run], schema: pa.Schema, bounds: Bounds = ANY) 
                 continue
             header = read_header(view, batch.position)
             if header.is_control or header.max_timestamp_ms < bounds.lowest_timestamp_ms:
+                continue
+            if header.is_transactional and run.aborted.has(header.producer_id, batch.base_offset):
                 continue
             with no_garbage_collection():
                 _add(builder, run, view, batch, header)

@@ -33,12 +33,24 @@ def span(partition: int, start: int, end: int) -> LogRange:
 
 
 async def read(
-    log: MemoryLog, *ranges: LogRange, bounds: Bounds = ANY, fail: bool = True, meanwhile: Any = None
+    log: MemoryLog,
+    *ranges: LogRange,
+    bounds: Bounds = ANY,
+    fail: bool = True,
+    meanwhile: Any = None,
+    committed: bool = False,
 ) -> list[tuple[int, int, bytes]]:
     """Partition, offset and value. `meanwhile`: awaited after each run."""
     runs = []
     async with aclosing(
-        following.follow(log.coordinator, log.storage, ranges, bounds=bounds, fail_on_data_loss=fail)  # type: ignore[arg-type]
+        following.follow(
+            log.coordinator,  # type: ignore[arg-type]
+            log.storage,  # type: ignore[arg-type]
+            ranges,
+            bounds=bounds,
+            fail_on_data_loss=fail,
+            committed=committed,
+        )
     ) as found:
         async for run in found:
             runs.append(run)
@@ -246,3 +258,50 @@ async def test_rows_that_are_too_old_are_not_read() -> None:
     for row in rows[:3]:
         del log.storage.objects[segment_key(row.segment)]
     assert await read(log, span(0, 0, 5), bounds=Bounds(lowest_timestamp_ms=2_500)) == values(0, [3, 4])
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["write", "write", "commit", "abort"]), st.integers(-1, 2)), max_size=25
+)
+
+
+@settings(max_examples=60)
+@given(OPERATIONS, st.data())
+async def test_both_isolation_levels(operations: list[tuple[str, int]], data: st.DataObject) -> None:
+    """Any transactions, with merges over their markers: what is aborted or open is left out by read_committed only."""
+    log, written = await new_log(), list[tuple[int, int]]()
+    outcome: dict[int, str] = {}
+    sequences, begun = dict.fromkeys(range(3), 0), dict[int, list[int]]()
+    for operation, producer in operations:
+        end = log.coordinator.logs[TOPIC, 0].end
+        if operation == "write":
+            if producer >= 0 and producer not in begun:
+                await log.begin(0, producer)
+                begun[producer] = []
+            number = data.draw(st.integers(1, 3))
+            names = [f"0-{end + place}".encode() for place in range(number)]
+            fields: Any = {}
+            if producer >= 0:
+                fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+                sequences[producer] += number
+                begun[producer] += range(end, end + number)
+            await log.write([(0, make_batch(names, transactional=producer >= 0, **fields))])
+            written += [(offset, producer) for offset in range(end, end + number)]
+        elif offsets := begun.pop(producer, []):
+            await log.end(0, producer, committed=operation == "commit")
+            outcome |= dict.fromkeys(offsets, operation)
+    rows = len(log.coordinator.logs[TOPIC, 0].rows)
+    for _ in range(data.draw(st.integers(0, 2)) if rows else 0):
+        rows = len(log.coordinator.logs[TOPIC, 0].rows)
+        first = data.draw(st.integers(0, rows - 1))
+        await log.swap(0, first, data.draw(st.integers(1, rows - first)))
+        log.delete_unused()
+    (described,) = await log.coordinator.describe(TOPIC, [0])
+    assert described is not None
+    stable, end = described.last_stable_offset, described.high_watermark
+    seen = [offset for offset, producer in written if producer < 0 or outcome.get(offset) == "commit"]
+    assert stable == min((min(offsets) for offsets in begun.values() if offsets), default=end)
+    assert await read(log, span(0, 0, end)) == values(0, [offset for offset, _ in written])
+    start = data.draw(st.integers(0, stable))
+    expected = [offset for offset in seen if start <= offset < stable]
+    assert await read(log, span(0, start, stable), committed=True) == values(0, expected)

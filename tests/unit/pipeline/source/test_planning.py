@@ -178,3 +178,24 @@ async def test_a_range_without_rows_is_left_to_who_reads_it() -> None:
         await cut(log, 4, 10, 100)
     left = await sized(log.coordinator, ranges(4, 10), split_bytes=9, bounds=ANY, fail_on_data_loss=False)
     assert left == []
+
+
+async def test_a_query_of_committed_records_ends_at_the_last_stable_offset() -> None:
+    log = await new_log()
+    await log.write([(0, make_batch([b"v"] * 2)), (1, make_batch([b"v"] * 3))])
+    await log.begin(0, 7)
+    batch = make_batch([b"v"] * 3, transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+    await log.write([(0, batch)])
+    asked = '{"orders": {"0": 4, "1": -1, "2": -1}}'
+    assert await plan(log) == {0: (0, 5), 1: (0, 3)}
+    assert await plan(log, isolation="read_committed") == {0: (0, 2), 1: (0, 3)}
+    with pytest.raises(
+        DataLoss, match="orders-0 is committed up to offset 2, where a transaction is open, 4 was asked"
+    ):
+        await plan(log, isolation="read_committed", endingOffsets=asked)
+    limits = {"endingOffsets": asked, "failOnDataLoss": "false"}
+    assert await plan(log, isolation="READ_COMMITTED", **limits) == {0: (0, 2), 1: (0, 3)}
+    await log.end(0, 7, committed=False)
+    assert await plan(log, isolation="read_committed", endingOffsets=asked) == {0: (0, 4), 1: (0, 3)}
+    with pytest.raises(OptionError, match="'isolation' is read_uncommitted or read_committed"):
+        await plan(log, isolation="serializable")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from pipeline.source.errors import DataLoss, SourceError
 from pipeline.source.options import parse_options
+from pipeline.source.reach import LogEnds
 from pipeline.source.selection import ChosenTopic
 from pipeline.source.splits import LogRange
 from pipeline.source.stream_offsets import StreamOffsets, TopicOffsets, admitted, from_json, to_json
 from pipeline.source.streaming import Sight, Triggers, ranges_between
-from proxy.coordinator.interface import LogDescription
 
 A, B = b"a" * 16, b"b" * 16
 COUNTS = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 9)), st.integers(1, 1_000), min_size=1)
@@ -21,7 +21,7 @@ COUNTS = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 9)), st.integers
 def sight(topic_id: bytes = A, *ends: tuple[int, int], name: str = "t") -> Sight:
     """A topic with log start and high watermark of each partition."""
     topic = ChosenTopic(name, topic_id, tuple(range(len(ends))))
-    logs = {(name, number): LogDescription(start, end, end, 0, 0, end) for number, (start, end) in enumerate(ends)}
+    logs = {(name, number): LogEnds(start, end, end) for number, (start, end) in enumerate(ends)}
     return Sight([topic], logs)
 
 
@@ -142,7 +142,7 @@ def test_records_that_were_deleted_before_a_new_partition_was_read_are_a_loss() 
 
 
 def test_a_partition_that_is_chosen_no_longer_is_a_loss_and_its_place_is_kept() -> None:
-    narrow = Sight([ChosenTopic("t", A, (0,))], {("t", 0): LogDescription(0, 110, 110, 0, 0, 110)})
+    narrow = Sight([ChosenTopic("t", A, (0,))], {("t", 0): LogEnds(0, 110, 110)})
     with pytest.raises(DataLoss, match="t-1 was deleted, or is chosen no longer; it was read up to 100"):
         triggers().end(at(A, 100, 100), narrow, most=None, wait=True)
     end = triggers(failOnDataLoss="false").end(at(A, 100, 100), narrow, most=None, wait=True)
@@ -164,3 +164,12 @@ def test_a_lasting_loss_is_reported_once(capsys: pytest.CaptureFixture[str]) -> 
     for _ in range(3):
         assert trigger.end(at(A, 110, 100), narrow, most=None, wait=True) == at(A, 110, 100)
     assert capsys.readouterr().out.count("t-1 was deleted, or is chosen no longer") == 1
+
+
+def test_a_stream_that_reads_committed_records_only_waits_for_open_transactions() -> None:
+    """Its checkpoint may be of a time when it read uncommitted records, too: then it is ahead, and nothing is lost."""
+    now = Sight([ChosenTopic("t", A, (0, 1))], {("t", 0): LogEnds(0, 110, 90), ("t", 1): LogEnds(0, 120, 105)})
+    assert triggers().end(at(A, 100, 100), now, most=None, wait=True) == at(A, 100, 105)
+    assert triggers().end(at(A, 100, 100), now, most=3, wait=True) == at(A, 100, 103)
+    with pytest.raises(DataLoss, match="t-0 ends at offset 110, and was read up to 111"):
+        triggers().end(at(A, 111, 100), now, most=None, wait=True)
