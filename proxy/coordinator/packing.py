@@ -229,6 +229,14 @@ def unpack_flags(reply: bytes) -> list[bool]:
     return [bool(flag) for flag in reply[REPLY_HEADER_BYTES:]]
 
 
+_MORE, _REMOVED = 1, 2
+
+
+def unpack_packed(reply: bytes) -> list[tuple[bool, bool]]:
+    """Return the answer in the reply of `pack.lua`: is there more to pack, and were rows beyond a log's end removed."""
+    return [(bool(flags & _MORE), bool(flags & _REMOVED)) for flags in reply[REPLY_HEADER_BYTES:]]
+
+
 def pack_packing_limits(max_rows: int, older_than_ms: int, fewest_rows: int, most_rows: int) -> bytes:
     """Return the third argument of `pack.lua`. Raises ValueError if a call could not fill one pack."""
     if not 1 < fewest_rows <= most_rows <= max_rows:

@@ -35,7 +35,7 @@ from proxy.coordinator.interface import (
 from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.journalled_calls import JournalledCarrier
-from proxy.coordinator.redis_answers import failed_run, is_later, left_over, refused_run
+from proxy.coordinator.redis_answers import failed_run, is_later, left_over, refused_run, to_pack_again
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shard_states import ShardStates
@@ -371,9 +371,7 @@ class RedisCoordinator:
         )
         keys = [partition_key(topic_id, partition) for topic_id, partition in logs]
         while keys:
-            replies = await self._run("pack", keys, keys, limits)
-            more = merge(keys, replies, lambda reply, _: packing.unpack_flags(reply))
-            keys = [key for key, again in zip(keys, more, strict=True) if again]
+            keys = to_pack_again(keys, await self._run("pack", keys, keys, limits))
 
     async def index_sizes(self) -> list[IndexSize]:
         return [packing.unpack_index_size(reply) for reply in await self._run_everywhere("index_size")]

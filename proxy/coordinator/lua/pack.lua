@@ -3,15 +3,19 @@
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
 -- ARGV[3]  u32: most rows to look at; u64: minimum age of a row, in ms since its append; u32 and u32: fewest and most rows
 --          of a pack
--- Answers, per log: u8 1 if there is more to pack; call again then.
+-- Answers, per log: u8 1 if there is more to pack; call again then. Plus 2 if rows at or beyond the log's end were removed.
 --
 -- Only rows below the high watermark are packed, and only with neighbours that have the same flags. `packed` has, by log,
 -- the offset up to which it was done.
 --
 -- This script also looks for rows at or beyond their log's end, which only a write past the scripts leaves: the next commit would
--- give their offsets again. It fences the shard, before it writes anything else. A commit does not look: a call per log is too dear.
+-- give their offsets again. It fences the shard, before it writes anything else. In a view of a journal it removes them: the records
+-- up to the shard's position made no such rows, so without them the shard is as those records left it. A commit does not look: a call
+-- per log is too dear.
 
 local MOST_DIFFERENCE = 2 ^ 48 - 1
+local MOST_REMOVED = 1000 -- of a log in a call; the next call removes others
+local MORE, REMOVED = 1, 2
 
 local request = ARGV[2]
 local budget, age, fewest, most = parse('>I4I8I4I4', ARGV[3])
@@ -126,12 +130,19 @@ local function pack_log(partition, from, high_watermark)
   return done, budget == 0
 end
 
+local is_removed = {} -- by log: whether rows were removed
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
   local log = call('HGET', logs_key, partition)
   if log then
     local _, _, log_end = parse(LOG, log)
-    if members_from(partition, log_end, nil, 1)[1] then
+    local is_view = incarnation == JOURNAL_INCARNATION
+    local beyond = members_from(partition, log_end, nil, is_view and MOST_REMOVED or 1)
+    if beyond[1] and is_view then
+      begin_change()
+      call('ZREM', rows_key, unpack(beyond))
+      is_removed[partition] = true
+    elseif beyond[1] then
       local why = 'a log has rows at or beyond its end (something wrote to the store past the proxies)'
       call('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
       call('HSETNX', meta_key, 'fenced', why)
@@ -157,7 +168,7 @@ for at = 1, #request, 20 do
   elseif log then
     more = true
   end
-  parts[#parts + 1] = more and '\1' or '\0'
+  parts[#parts + 1] = string.char((more and MORE or 0) + (is_removed[partition] and REMOVED or 0))
 end
 if changed then
   note_change(0, more_bytes)

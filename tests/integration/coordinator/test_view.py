@@ -195,6 +195,24 @@ async def test_a_shard_in_which_a_script_stopped_halfway_is_rebuilt(proxies, cli
     assert reported(await commit(first, plain(1))) == [(0, 3, False)]
 
 
+@pytest.mark.parametrize("beyond", [0, 1_000])
+async def test_rows_beyond_a_logs_end_are_removed_as_the_journal_has_none_there(
+    proxies, client: Redis, beyond: int
+) -> None:
+    """Something wrote to the store past the scripts. Readers would get these rows once the log has their offsets."""
+    first, second = proxies
+    await commit(first, plain(3))
+    before = await found(first)
+    rows_key = f"{shard_prefix(SHARD)}rows"
+    (row,) = await client.zrange(rows_key, 0, -1)
+    await client.zadd(rows_key, {row[:20] + (3 + beyond).to_bytes(8, "big") + row[28:]: 0})
+    await first.pack_rows([(TOPIC, 0), (TOPIC, 1)], 0)
+    assert await client.zrange(rows_key, 0, -1) == [row]
+    assert await found(second) == before
+    assert reported(await commit(second, plain(2))) == [(0, 3, False)]
+    assert [(one.base_offset, one.last_offset) for one in (await found(first)).rows] == [(0, 2), (3, 4)]
+
+
 async def test_records_that_are_no_calls_are_skipped(proxies, journal) -> None:
     first, _ = proxies
     good = pack_record(JournalledCall("commit", (b"", b"")))
