@@ -24,7 +24,7 @@ from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.frames import Decision
-from proxy.wire.produce import LOWEST_VERSION, parse_produce_request
+from proxy.wire.produce import FIRST_TOPIC_ID, LOWEST_VERSION, parse_produce_request
 from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
 from proxy.wire.produce_steps import parse_large_produce
 from proxy.wire.produce_stream import ProduceStream, count_produced
@@ -84,7 +84,7 @@ class ProduceOffload:
             return self._large(client, request, client.open_slot(request, answered=prefix.acks != 0))
         _, diskless = split(self._topics, parsed)
         _check_version(request.api_version, diskless)
-        if not diskless:
+        if not diskless and not self._must_confirm(request.api_version):
             self._classic.count(client.session, request.client_id, parsed)
             rewrite = self._classic.rewrite(client.session, request.client_id, request.api_version)
             client.forward(request, rewrite, answered=parsed.acks != 0)
@@ -93,6 +93,13 @@ class ProduceOffload:
         pending = PendingProduce(self._diskless, client, request, slot, parsed)
         unasked = pending.accept()
         return pending.ask_then_accept(unasked) if unasked else None
+
+    def _must_confirm(self, version: int) -> bool:
+        """Return whether the broker's answer to classic topics must be confirmed (`producing/confirmed.py`).
+
+        Later versions name topics by IDs, which never become another topic's. Earlier ones can't be answered here.
+        """
+        return LOWEST_VERSION <= version < FIRST_TOPIC_ID and not self._topics.is_current
 
     async def _large(self, client: Client, request: Request, slot: Slot) -> None:
         """Do `produce` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
@@ -103,7 +110,7 @@ class ProduceOffload:
             # A topic may become diskless, or the lease end, between two turns.
             _, diskless = await turns.run(split_in_steps(self._topics, parsed))
         _check_version(version, diskless)
-        if diskless:
+        if diskless or self._must_confirm(version):
             await PendingProduce(self._diskless, client, request, slot, parsed, large=True).accept_in_turns()
             return
         if parsed.acks != 0:

@@ -37,6 +37,11 @@ def build_topics(process: ProcessParts, stores: StoreParts, brokers: BrokerParts
     settings = process.settings
     return TopicParts(
         settings=settings,
-        topics=Topics(stores.registry, lease_runs=lease.runs),
+        topics=Topics(
+            stores.registry,
+            lease_runs=lease.runs,
+            names_max_age_s=settings.fleet.classic_names_max_age_ms / 1000,
+            now=process.now,
+        ),
         topic_defaults=TopicDefaults(brokers.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000),
     )

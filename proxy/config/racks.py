@@ -18,6 +18,9 @@ class Fleet(Section):
     lease_ms: int = Field(default=5_000, ge=50)
     """Time without a heartbeat after which the fleet no longer waits for a proxy. The proxy itself then serves no
     Produce of a topic unless it has already seen that the topic is classic."""
+    classic_names_max_age_ms: int = Field(default=10_000, ge=2_000)
+    """How long a proxy without a lease serves a classic topic by its name after the brokers last confirmed that the
+    name still has the same topic ID. It asks them four times as often."""
     create_topic_timeout_ms: int = Field(default=15_000, ge=1)
     """How long CreateTopics of a diskless topic waits for every live proxy to acknowledge the reservation."""
     lifelines: Reloadable[int] = Field(default=0, ge=0, le=100)

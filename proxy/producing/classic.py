@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.accounting.accounting import Accounts
+from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.session import Session
+from proxy.producing.confirmed import Confirmation
 from proxy.protocol.api_keys import PRODUCE
 from proxy.routing.addresses import Addresses
 from proxy.topics.topics import Topics
@@ -46,6 +48,25 @@ class ClassicProduce:
             count(topic, size)
 
         return counted
+
+    def send(
+        self,
+        client: Client,
+        request: Request,
+        classic: ProduceRequest,
+        buffers: list[Buffer],
+        answered: Callable[[memoryview], None],
+        lost: Callable[[], None],
+    ) -> None:
+        """Send a request of these topics to the broker; `answered` gets the body of its answer, `lost` means none."""
+        names = [topic for topic, _, _ in classic.topics if isinstance(topic, str)]
+        if self._topics.is_current or not names:
+            client.send_upstream(buffers, ClassicHalf(request, answered, lost))
+            return
+        ids = {name: self._topics.classic.id_of(name) for name in names}
+        confirmation = Confirmation(request, ids, answered, lost)
+        client.send_upstream(buffers, ClassicHalf(request, confirmation.hold, lost))
+        client.send_upstream(confirmation.question(), confirmation)
 
     def count(self, session: Session, client_id: str | None, classic: ProduceRequest) -> None:
         """Count records of classic topics, by topic, between the client's rack and the broker's."""

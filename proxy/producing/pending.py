@@ -21,7 +21,6 @@ from proxy.diskless.produce_checks import check_produced
 from proxy.diskless.wal.outcome import Outcome
 from proxy.process.turns import finish
 from proxy.producing.answers import TWICE, all_timed_out, placed_in_steps
-from proxy.producing.classic import ClassicHalf
 from proxy.producing.parts import DisklessProduce
 from proxy.producing.split import DisklessPart, Named, error_of, split, split_in_steps
 from proxy.protocol.errors import (
@@ -278,12 +277,13 @@ class PendingProduce:
         header_length = len(self._request.frame) - len(self._request.body)
         buffers: list[Buffer] = [self._request.frame[:header_length], *body]
         size = sum(map(len, buffers))
-        expected = None
-        if classic.acks != 0:
-            self._open += 1
-            self._classic_awaited = True
-            expected = ClassicHalf(self._request, self._classic_answered, self._classic_lost)
-        self._client.send_upstream(buffers, expected)
+        if classic.acks == 0:
+            self._client.send_upstream(buffers, None)
+            return size
+        self._open += 1
+        self._classic_awaited = True
+        answered, lost = self._classic_answered, self._classic_lost
+        self._of.classic.send(self._client, self._request, classic, buffers, answered, lost)
         return size
 
     def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int) -> None:

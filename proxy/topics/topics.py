@@ -2,15 +2,13 @@
 
 Names are never judged by a guess: while the lease in the fleet runs, every name that is not in this copy is classic,
 because a creator waits for this proxy before a diskless topic's placeholder topic exists. When the lease has run out,
-only topics that were seen to be classic while it ran count as classic.
+only topics that were seen to be classic while it ran count as classic (`classic.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -26,23 +24,28 @@ from proxy.coordinator.interface_registry import (
     TopicRegistry,
 )
 from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.topics.classic import ClassicTopics, TopicReference
 
 log = structlog.get_logger()
 
-TopicReference = str | bytes
-"""A name, or a 16-byte topic ID."""
-
-_MAX_SEEN_CLASSIC = 100_000
-_MAX_UNCONFIRMED = 10_000
-_LONGEST_NAME = 249
 _RELOAD_PAUSE_S = 0.1
 
 
 class Topics:
     """The registry as far as this proxy has loaded it."""
 
-    def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        registry: TopicRegistry,
+        *,
+        lease_runs: Callable[[], bool],
+        names_max_age_s: float = 10.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`names_max_age_s` and `now`: see `ClassicTopics`."""
         self.registry = registry
+        self.classic = ClassicTopics(now, max_age_s=names_max_age_s)
+        """Topics that were seen to be classic."""
         self.change = NO_CHANGE
         """Newest change of the registry that is loaded."""
         self.gone_back = False
@@ -54,11 +57,6 @@ class Topics:
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
-        self._seen_classic: OrderedDict[TopicReference, None] = OrderedDict()
-        """Topics that brokers know, and that were seen to be classic."""
-        self._unconfirmed: OrderedDict[TopicReference, bool] = OrderedDict()
-        """The same of names and IDs that clients have sent and brokers have not confirmed; whether they were asked.
-        Anybody can make up any number of them: they have a room of their own, and drive out no real topic."""
         self._reserved = False
         self._streams: dict[object, RegistryChange] = {}
         self._throttled_log = ThrottledLog(time.monotonic)
@@ -131,46 +129,14 @@ class Topics:
         lease runs a shadow that is not known yet belongs to a topic that is not live, and so has no positions.
         """
         if self.gone_back or not self._lease_runs():
-            return self._is_seen(topic)
+            return self.classic.holds(topic)
         if not self.may_be_a_shadow(topic):
-            self._remember(topic)
+            self.classic.note(topic)
         return True
 
     def may_be_a_shadow(self, topic: TopicReference) -> bool:
         """Return whether it is a topic ID that has come up first while a name is reserved."""
-        return self._reserved and isinstance(topic, bytes) and not self._is_seen(topic)
-
-    def unconfirmed(self, count: int) -> list[TopicReference]:
-        """Return up to `count` names and IDs, at random, that no broker has been asked about yet."""
-        unasked = [topic for topic, asked in self._unconfirmed.items() if not asked]
-        return random.sample(unasked, min(count, len(unasked)))
-
-    def confirm(self, topic: TopicReference, *, exists: bool) -> None:
-        """Take note of the brokers' answer. A topic that they don't know, or don't show to the proxy, stays aside."""
-        if topic not in self._unconfirmed:
-            return
-        if not exists:
-            self._unconfirmed[topic] = True
-            return
-        del self._unconfirmed[topic]
-        self._seen_classic[topic] = None
-        if len(self._seen_classic) > _MAX_SEEN_CLASSIC:
-            self._seen_classic.popitem(last=False)
-
-    def _is_seen(self, topic: TopicReference) -> bool:
-        return topic in self._seen_classic or topic in self._unconfirmed
-
-    def _remember(self, topic: TopicReference) -> None:
-        """Cache a topic as classic (LRU). Names longer than Kafka allows are ignored."""
-        if topic in self._seen_classic:
-            self._seen_classic.move_to_end(topic)
-            return
-        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
-            return
-        self._unconfirmed.setdefault(topic, False)
-        self._unconfirmed.move_to_end(topic)
-        if len(self._unconfirmed) > _MAX_UNCONFIRMED:
-            self._unconfirmed.popitem(last=False)
+        return self._reserved and isinstance(topic, bytes) and not self.classic.was_noted(topic)
 
     def passed(self, topic: TopicReference) -> None:
         """Note that a request of a topic went to the brokers while every topic was classic, and keep it if that still
@@ -256,5 +222,4 @@ class Topics:
         self._reserved = len(self._by_id) != len(self._by_name)
         no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
         for reference in no_longer:
-            self._seen_classic.pop(reference, None)
-            self._unconfirmed.pop(reference, None)
+            self.classic.forget(reference)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from proxy.demo.stack import Stack
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from tests.support.confluent import consumer, produce, take
+from tests.support.confluent import consumer, produce, read, take
 from tests.support.network import Network, network_of
 from tests.support.raw import Raw
 from tests.support.readiness import wait_not_ready, wait_ready
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 RACKS = ("rack-a", "rack-b")
+READS_IDS_EVERY_S = 1.0
 NODE = 2
 """A broker of rack-b."""
 
@@ -104,3 +107,25 @@ def test_records_of_a_deleted_topic_are_not_read_under_its_name(
     new_id = topic_id(stack, topic)
     wait_for(lambda: fetched(connected, version, topic, new_id) == (NONE, 3, True), "the new topic is not read")
     connected.close()
+
+
+def test_records_of_a_classic_topic_that_became_diskless_are_not_lost(cut_stack: tuple[Stack, Network]) -> None:
+    """The broker would take them into the log of the placeholder topic, and the producer would get an answer."""
+    stack, network = cut_stack
+    near, cut_off = stack.bootstrap("rack-a"), stack.bootstrap("rack-b")
+    topic = new_topic(stack, "becomes-diskless", CLASSIC)
+    produce(cut_off, topic, samples(2, "old"))
+    time.sleep(3 * READS_IDS_EVERY_S)  # the proxy reads the topic's ID in the background
+    network.redis["rack-b"].disable()
+    wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
+    produce(cut_off, topic, samples(2, "as before"))
+    delete_topic(stack, topic)
+    create_topic(stack, topic, DISKLESS)
+    produce(near, topic, samples(3, "near"))
+    with ThreadPoolExecutor(1) as threads:
+        producing = threads.submit(produce, cut_off, topic, samples(3, "cut off"))
+        time.sleep(3 * READS_IDS_EVERY_S)  # enough for the broker's answer, were there one
+        network.redis["rack-b"].enable()
+        producing.result()
+    values = [one.value for one in (*samples(3, "near"), *samples(3, "cut off"))]
+    assert [one.value for one in read(near, topic)] == values

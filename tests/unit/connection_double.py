@@ -205,7 +205,7 @@ class Sent:
     @property
     def passed(self) -> set[str | bytes]:
         """Topics of Produces that streamed through."""
-        return {*self.topics._seen_classic, *self.topics._unconfirmed}
+        return {*self.topics.classic._seen, *self.topics.classic._unconfirmed}
 
     @property
     def streams(self) -> int:

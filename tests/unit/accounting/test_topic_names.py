@@ -13,7 +13,7 @@ from proxy.accounting.topic_names import TopicNames
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.protocol.api_keys import METADATA
 from proxy.telemetry.stats import OTHER_TOPICS, UNKNOWN_TOPIC, Stats
-from proxy.topics import topics as topics_module
+from proxy.topics import classic as classic_module
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request
 from tests.registry_model import ModelTopicRegistry
@@ -69,7 +69,7 @@ class World:
         self.now_s = 0.0
         self.lease_runs = True
         self.stats = Stats()
-        self.topics = Topics(ModelTopicRegistry(), lease_runs=lambda: self.lease_runs)
+        self.topics = Topics(ModelTopicRegistry(), lease_runs=lambda: self.lease_runs, now=lambda: self.now_s)
         self.names = TopicNames(self.stats, self.topics, brokers.ask, lambda: self.now_s)
 
     def produced(self, *topics: str | bytes) -> None:
@@ -127,8 +127,8 @@ async def test_a_name_that_is_hidden_from_the_proxy_is_counted_under_that_name()
 
 
 async def test_invented_ids_evict_no_topic_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_module, "_MAX_SEEN_CLASSIC", 100)
-    monkeypatch.setattr(topics_module, "_MAX_UNCONFIRMED", 50)
+    monkeypatch.setattr(classic_module, "_MAX_SEEN_CLASSIC", 100)
+    monkeypatch.setattr(classic_module, "_MAX_UNCONFIRMED", 50)
     world = World(Brokers({"orders": ORDERS}))
     await world.topics.load()
     for topic in ("orders", ORDERS):
@@ -142,7 +142,7 @@ async def test_invented_ids_evict_no_topic_from_the_cache(monkeypatch: pytest.Mo
     world.lease_runs = False
     assert world.topics.is_read_as_classic("orders")
     assert world.topics.is_read_as_classic(ORDERS)
-    assert world.topics.is_read_as_classic("seen at last"), "seen while the lease ran, confirmed or not"
+    assert world.topics.classic.was_noted("seen at last")
     assert not world.topics.is_read_as_classic((3).to_bytes(16, "big"))
 
 
@@ -153,3 +153,24 @@ async def test_many_topics_are_confirmed_in_steps() -> None:
     await world.names.confirm()
     assert len(world.counted) == 200
     assert OTHER_TOPICS not in world.counted
+
+
+async def test_without_a_lease_names_in_use_are_confirmed_and_recreated_topics_are_not_sure() -> None:
+    brokers = Brokers({"orders": ORDERS, "gone": GONE})
+    world = World(brokers)
+    await world.topics.load()
+    for name in ("orders", "gone", "late"):
+        assert world.topics.is_read_as_classic(name)
+    await world.names.confirm()
+    world.lease_runs = False
+    brokers.there = {"orders": ORDERS, "gone": b"x" * 16, "late": b"y" * 16}
+    for world.now_s in range(1, 100):  # type: ignore[assignment]
+        assert world.topics.surely_classic("orders")
+        await world.names.confirm()
+    assert not world.topics.surely_classic("gone")
+    await world.names.confirm()
+    assert not world.topics.surely_classic("gone")
+    assert not world.topics.surely_classic("late"), "the brokers did not know it while the lease ran"
+    brokers.away = True
+    world.now_s += 11.0
+    assert not world.topics.surely_classic("orders")

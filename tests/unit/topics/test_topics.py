@@ -31,6 +31,11 @@ async def loaded(registry=None):
     return topics, lease
 
 
+def confirm(topics: Topics, topic: str | bytes, topic_id: bytes | None = TOPIC_ID) -> None:
+    """Give the brokers' answer about a topic."""
+    topics.classic.confirm(topic, topic_id, asked_s=topics.classic.now(), is_current=topics.is_current)
+
+
 async def with_live_topic():
     registry = ModelTopicRegistry()
     await registry.reserve("orders", 3, {}, "owner")
@@ -95,10 +100,12 @@ async def test_an_unknown_id_may_be_the_placeholder_of_a_reserved_name():
 async def test_a_name_that_becomes_diskless_is_no_longer_seen_as_classic():
     topics, lease = await loaded()
     assert topics.surely_classic("orders")
+    confirm(topics, "orders")
     await topics.registry.reserve("orders", 3, {}, "owner")
     await topics.load()
     await topics.registry.remove("orders")
     await topics.load()
+    confirm(topics, "orders")
     lease.runs = False
     assert not topics.surely_classic("orders")
 
@@ -117,9 +124,13 @@ async def test_without_a_lease_only_known_classic_topics_are_classic(judge: Call
     topics, lease = await loaded()
     assert judge(topics, "orders")
     assert judge(topics, TOPIC_ID)
+    assert judge(topics, "without an ID")
+    confirm(topics, "orders")
+    confirm(topics, "without an ID", None)
     lease.runs = False
     assert judge(topics, "orders")
     assert judge(topics, TOPIC_ID)
+    assert not judge(topics, "without an ID")
     assert not judge(topics, "others")
     assert not judge(topics, b"o" * 16)
     assert not topics.nothing_diskless
@@ -129,23 +140,24 @@ async def test_without_a_lease_only_known_classic_topics_are_classic(judge: Call
 async def test_the_cache_is_bounded_and_keeps_the_most_recently_used_topics(
     confirmed: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("proxy.topics.topics._MAX_SEEN_CLASSIC", 3)
-    monkeypatch.setattr("proxy.topics.topics._MAX_UNCONFIRMED", 3)
-    topics, lease = await loaded()
+    monkeypatch.setattr("proxy.topics.classic._MAX_SEEN_CLASSIC", 3)
+    monkeypatch.setattr("proxy.topics.classic._MAX_UNCONFIRMED", 3)
+    topics, _ = await loaded()
     assert topics.surely_classic("n" * 250), "a broker refuses it"
     for name in ("a", "b", "c", "a", "d"):
         assert topics.surely_classic(name)
-        topics.confirm(name, exists=confirmed)
-    lease.runs = False
-    assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.surely_classic(name)] == ["a", "c", "d"]
+        confirm(topics, name, TOPIC_ID if confirmed else None)
+    assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.classic.was_noted(name)] == ["a", "c", "d"]
 
 
 async def test_topics_used_while_nothing_was_diskless_are_read_and_written_as_before():
     topics, lease = await loaded()
     topics.passed("orders")
     topics.passed(TOPIC_ID)
+    confirm(topics, "orders")
     lease.runs = False
     topics.passed("late")
+    confirm(topics, "late")
     assert topics.surely_classic("orders")
     assert topics.surely_classic(TOPIC_ID)
     assert not topics.surely_classic("late")
@@ -172,6 +184,7 @@ async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
     await topics.load()
     assert topics.surely_classic("orders")
     assert topics.surely_classic(TOPIC_ID)
+    confirm(topics, "orders")
     topics.registry = type(topics.registry)()
     await topics.load()
     assert topics.gone_back
