@@ -7,7 +7,7 @@ out needs a reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -319,32 +319,46 @@ NAMES_NO_TEST = pytest.StashKey[list[FullOnly]]()
 """Entries that name none of the tests that this run collected from their files."""
 
 
+def leaves_out(path: Path) -> bool:
+    """Return whether the quick tier runs no test of the file or folder, so that nothing in it is imported."""
+    return path.is_relative_to(TESTS) and any(entry.holds(place_of(path)) for entry in FULL_ONLY if not entry.names)
+
+
 def look_up(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the tier of the run leaves out, and note which entries of the table name no test."""
-    places = {item: place_of(item) for item in items}
+    by_path: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        by_path.setdefault(item.path, []).append(item)
+    files = {place_of(path): in_file for path, in_file in by_path.items() if path.is_relative_to(TESTS)}
     named_by_hand = any("::" in argument for argument in config.args)
-    config.stash[NAMES_NO_TEST] = [] if named_by_hand else unused(FULL_ONLY, list(places.values()))
+    names = {path: [item.name for item in in_file] for path, in_file in files.items()}
+    config.stash[NAMES_NO_TEST] = [] if named_by_hand else unused(FULL_ONLY, names)
     if config.getoption("tier") == Tier.QUICK:
-        left_out = [item for item in items if any(entry.covers(*places[item]) for entry in FULL_ONLY)]
-        out = set(left_out)
-        config.hook.pytest_deselected(items=left_out)
+        out = {
+            item
+            for path, in_file in files.items()
+            for entry in FULL_ONLY
+            if entry.holds(path)
+            for item in in_file
+            if entry.covers(path, item.name)
+        }
+        config.hook.pytest_deselected(items=[item for item in items if item in out])
         items[:] = [item for item in items if item not in out]
 
 
-def place_of(item: pytest.Item) -> tuple[str, str]:
-    """Return the test's path relative to `tests/`, and its name with its parameters."""
-    path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
-    return path, item.name
+def place_of(path: Path) -> str:
+    """Return the path of a file or a folder in `tests/` as the table writes it."""
+    return path.relative_to(TESTS).as_posix()
 
 
-def unused(table: Iterable[FullOnly], tests: Sequence[tuple[str, str]]) -> list[FullOnly]:
-    """Return the entries that name none of the tests of their files, among tests given as their path and name.
+def unused(table: Iterable[FullOnly], tests: Mapping[str, Sequence[str]]) -> list[FullOnly]:
+    """Return the entries that name none of the tests of their files, among tests given as names by path.
 
     An entry is not returned if none of its files has a test among them.
     """
     return [
         entry
         for entry in table
-        if (names := [name for path, name in tests if entry.holds(path)])
+        if (names := [name for path, in_file in tests.items() if entry.holds(path) for name in in_file])
         and not any(re.search(entry.names, name) for name in names)
     ]

@@ -54,11 +54,10 @@ def measured_steps() -> Iterator[Steps]:
 
     thresholds = gc.get_threshold()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # for good: else each collection would search all modules of the test run, for half a second
     asyncio.Handle._run = measured  # type: ignore[method-assign]
     try:
         yield steps
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
-        gc.unfreeze()
         gc.set_threshold(*thresholds)

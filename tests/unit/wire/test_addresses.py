@@ -57,23 +57,38 @@ def _is_excused(name):
     return any(name == excuse or name.endswith((f".{excuse}", f"_{excuse}")) for excuse in _EXCUSED)
 
 
-_OF_KIO = [
-    (key, version)
-    for key, name in sorted(api_key_map.items())
-    for version in sorted(schema_name_map[name])
-    if any(_is_address(field) and not _is_excused(field) for field, _ in _fields(response_type(key, version)))
-]
-SERVED = [(key, version) for key, version in _OF_KIO if API_TABLE[key].treatment is not Treatment.HIDE]
+_VERSIONS = {
+    0: range(10, 14),
+    1: range(16, 19),
+    3: range(14),
+    10: range(7),
+    55: [2],
+    60: range(3),
+    78: [1, 2],
+    79: [1, 2],
+}
+SERVED = [(key, version) for key, versions in _VERSIONS.items() for version in versions]
+"""API keys and versions of answers with addresses that clients get."""
+
+
+@functools.cache
+def _of_kio():
+    """Return keys and versions of all answers with addresses. It imports all schemas of kio, which takes seconds."""
+    return [
+        (key, version)
+        for key, name in sorted(api_key_map.items())
+        for version in sorted(schema_name_map[name])
+        if any(_is_address(field) and not _is_excused(field) for field, _ in _fields(response_type(key, version)))
+    ]
 
 
 def test_addresses_are_found_where_they_are_known_to_be():
-    found = {key for key, _ in _OF_KIO}
-    assert {0, 1, 3, 10, 55, 60, 78, 79} <= found
+    found = {key for key, _ in _of_kio()}
     assert {key for key in found if API_TABLE[key].treatment is Treatment.HIDE} == {52, 53, 54, 59, 82}
-    assert len(SERVED) == len(set(SERVED)) > 35
+    assert [(key, version) for key, version in _of_kio() if API_TABLE[key].treatment is not Treatment.HIDE] == SERVED
 
 
-@pytest.mark.parametrize("key", sorted({key for key, _ in SERVED}))
+@pytest.mark.parametrize("key", _VERSIONS)
 def test_answers_with_addresses_do_not_stream_through(key):
     assert API_TABLE[key].treatment in (Treatment.REWRITE, Treatment.INTERCEPT)
 
@@ -95,7 +110,7 @@ def test_kafka_pythons_schemas_have_addresses_in_the_same_apis():
         if names:
             found[key] = names
     assert len(found) >= 6
-    assert set(found) <= {key for key, _ in _OF_KIO}
+    assert set(found) <= {key for key, _ in _of_kio()}
     assert {key for key in found if API_TABLE[key].treatment is Treatment.PASS} == set()
 
 
