@@ -9,13 +9,13 @@ from functools import lru_cache
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from proxy.config.section import is_reloadable, section_of
+from proxy.config.section import is_reloadable, section_of, texts_of
 from proxy.config.settings import Settings
 from proxy.config.units import COUNT, human, unit_of
 
@@ -43,6 +43,8 @@ _TYPES = {
     Path: "path",
 }
 
+_Model: TypeAlias = type[BaseModel]  # in the body of Setting, `type` is a field
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
@@ -61,8 +63,14 @@ class Setting:
     """Range of allowed values, in words; empty if every value is allowed."""
     reloadable: bool
     secret: bool
-    text: str
+    model: _Model
+    """The section, or the whole settings, of which it is a field."""
     is_section: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the setting's docstring on one line."""
+        return texts_of(self.model)[self.path[-1]]
 
     @property
     def variable(self) -> str:
@@ -155,15 +163,14 @@ def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[Setting]:
         here = (*path, name)
         section = section_of(field.annotation)
         if section is None:
-            yield _setting(here, field)
+            yield _setting(model, here, field)
             continue
         if field.default is None:
-            text = " ".join((field.description or "").split())
-            yield Setting(here, ".".join(here), "section", "", None, "", False, False, text, is_section=True)
+            yield Setting(here, ".".join(here), "section", "", None, "", False, False, model, is_section=True)
         yield from _walk(section, here)
 
 
-def _setting(path: tuple[str, ...], field: FieldInfo) -> Setting:
+def _setting(model: type[BaseModel], path: tuple[str, ...], field: FieldInfo) -> Setting:
     name = path[-1]
     annotation = _plain(field.annotation)
     number = annotation in (int, float)
@@ -176,7 +183,7 @@ def _setting(path: tuple[str, ...], field: FieldInfo) -> Setting:
         range=_range_text(annotation, field),
         reloadable=is_reloadable(field),
         secret=annotation is SecretStr or name in _SECRET_NAMES,
-        text=" ".join((field.description or "").split()),
+        model=model,
     )
 
 

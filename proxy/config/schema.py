@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from proxy.config.reference import all_settings
+from proxy.config.section import Section, texts_of
 from proxy.config.settings import Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -22,11 +25,13 @@ def definitions() -> dict[str, Any]:
     """Return the schema in parts that refer to each other as `#/$defs/NAME`; the whole file is `Settings`."""
     whole = Settings.model_json_schema()
     parts = {**whole.pop("$defs"), ROOT: whole}
-    for part in parts.values():
+    models: list[type[BaseModel]] = [Settings, *Section.__subclasses__()]
+    texts = {model.__name__: texts_of(model) for model in models}
+    for part_name, part in parts.items():
         part.pop("required", None)
         part.pop("title", None)
         for name, value in part.get("properties", {}).items():
-            part["properties"][name] = _plain(value)
+            part["properties"][name] = _plain(value, texts[part_name][name])
     properties = parts[ROOT]["properties"]
     for setting in all_settings():
         field = setting.path[0]
@@ -35,11 +40,10 @@ def definitions() -> dict[str, Any]:
     return dict(sorted(parts.items()))
 
 
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a property without the title that repeats its name, and without the defaults of a whole section."""
-    kept = {name: inner for name, inner in value.items() if name != "title"}
+def _plain(value: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return a property with its text, without the title that repeats its name and the defaults of a whole section."""
+    described = {"description": text} if text else {}
+    kept = {name: inner for name, inner in sorted((value | described).items()) if name != "title"}
     if "$ref" in kept:
         kept.pop("default", None)
-    if "description" in kept:
-        kept["description"] = " ".join(kept["description"].split())
     return kept

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
+from inspect import getsource
+from itertools import pairwise
+from textwrap import dedent
 from types import UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -46,7 +51,23 @@ def is_reloadable(field: FieldInfo) -> bool:
 class Section(BaseModel):
     """A section of the settings: frozen except for reloads, and without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@cache
+def texts_of(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings of a section's settings by name, each on one line; empty for a setting without one.
+
+    They are read from the source when somebody wants to see them. Pydantic would read them at every start, which costs
+    a tenth of it.
+    """
+    (definition,) = ast.parse(dedent(getsource(model))).body
+    texts = dict.fromkeys(model.model_fields, "")
+    for field, text in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(written))) if name in texts:
+                texts[name] = " ".join(written.split())
+    return texts
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:

@@ -49,7 +49,6 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         env_prefix="DISKLESS_PROXY_",
         env_nested_delimiter="__",
         nested_model_default_partial_update=True,
