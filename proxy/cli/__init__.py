@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -51,6 +52,8 @@ def _any_command(
 
 def main() -> None:
     """Entry point of `diskless-proxy`."""
+    # kio prepares its types for Hypothesis, a library of tests, where that is installed: a fifth of a start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     add_commands()
     app()
 
