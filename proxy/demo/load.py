@@ -82,6 +82,9 @@ class LoadOptions:
     """How long a producer tries before it reports a record as failed."""
     settle_seconds: float = 60.0
     """How long the consumers get, after the last acknowledgement, to read what is acknowledged."""
+    producers_nice: int = 0
+    """Niceness of the producers' processes. librdkafka spins while five or more messages of a partition wait for their
+    answer and others wait behind them; a nice process takes no time from servers on the same machine."""
     producer_settings: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka's, over PRODUCER_SETTINGS."""
     consumer_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -219,6 +222,7 @@ class Load:
             "record_bytes": options.record_bytes,
             "warm_up_seconds": options.warm_up_seconds,
             "flush_seconds": options.delivery_timeout_seconds + FLUSH_MARGIN_SECONDS,
+            "nice": options.producers_nice,
             "librdkafka": {**PRODUCER_SETTINGS, **timeouts, **options.producer_settings},
         }
         return self._worker(f"producers in {rack}", "proxy.demo.producers", settings, rack)

@@ -1,12 +1,13 @@
 """The producers of one rack, as a process of their own: `python -m proxy.demo.producers`, see `channel.py`.
 
 Settings: `run` (hex), `bootstrap`, `producers` (list of [number, kind, topic]), `partitions`, `records_per_second` (of
-each), `record_bytes`, `warm_up_seconds`, `flush_seconds`, `librdkafka` (settings of every producer).
+each), `record_bytes`, `warm_up_seconds`, `flush_seconds`, `nice`, `librdkafka` (settings of every producer).
 Findings: `{"kind", "acknowledged": rows, "failed": rows}` as in `ledger.py`; `{"ready": true}` once all producers send.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from functools import partial
@@ -117,6 +118,7 @@ class LoadProducer:
 def main() -> None:
     """Run all producers to their end."""
     channel = Channel()
+    os.nice(channel.settings["nice"])
     producers = [LoadProducer(channel, *one) for one in channel.settings["producers"]]
     together = Barrier(len(producers), action=lambda: channel.send(ready=True))
     threads = [Thread(target=producer.run, args=(together,)) for producer in producers]

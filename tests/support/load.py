@@ -11,7 +11,12 @@ from proxy.demo.tally import Tally
 from tests.support.topics import replica_count
 
 OPTIONS = LoadOptions(
-    partitions=3, producers_per_rack=1, records_per_second=100, delivery_timeout_seconds=90, settle_seconds=90
+    partitions=3,
+    producers_per_rack=1,
+    records_per_second=100,
+    delivery_timeout_seconds=90,
+    settle_seconds=90,
+    producers_nice=10,
 )
 
 

@@ -21,7 +21,7 @@ from tests.support.confluent import consumer, take
 
 pytestmark = pytest.mark.timeout(240)
 
-LIGHT = LoadOptions(producers_per_rack=1, records_per_second=100.0)
+LIGHT = LoadOptions(producers_per_rack=1, records_per_second=100.0, producers_nice=10)
 JSON_KEYS = {
     "produced",
     "consumed",
