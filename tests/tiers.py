@@ -166,7 +166,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
-    FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),
     # Spark: one job of each kind runs in the gate; unit/pipeline covers what a job decides.
     FullOnly(
         "pipeline/compact/test_against_log_cleaner.py", "a log cleaner's minute; compact/test_compact_job.py is quick"
@@ -193,7 +192,9 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly("pipeline/merge/test_merge_on_stack.py", "stack of its own; merge/test_merge.py is quick"),
     FullOnly(
-        "pipeline/test_spark_kafka.py", "a batch that writes and one that reads are quick", r"^test_a_stream_continues"
+        "pipeline/test_spark_kafka.py",
+        "Spark on top of Kafka's Java client, in a session next to a stack; conformance/jvm/test_tools_agree.py and "
+        "clients/test_java_tools.py run that client in the gate, and pipeline/source/test_batch.py runs Spark",
     ),
     FullOnly(
         "pipeline/test_session_and_tasks.py",

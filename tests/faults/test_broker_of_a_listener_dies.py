@@ -25,6 +25,7 @@ from tests.support.routed import Asked, fetch, listener, partitions
 from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, new_topic, offsets
 from tests.support.waiting import wait_for
+from tests.tiers import Tier
 
 PRODUCE, LIST_OFFSETS, METADATA = 0, 2, 3
 NODE, OTHERS = 1, (2, 3)
@@ -36,14 +37,20 @@ STEADY_S, DOWN_S = 2.0, 8.0
 LONGEST_S = 1.0
 """Time without an acknowledgement that the end of a broker may cost, in addition to what they take anyway."""
 
+RACKS_OF_TIER = {Tier.QUICK: ("rack-a", "rack-b"), Tier.FULL: ("rack-a", "rack-b", "rack-c")}
+"""One broker dies, and another one has to stand in; only the tests of classic topics need a third one."""
+
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def running_without_journal() -> Iterator[Stack]:
+def running_without_journal(pytestconfig: pytest.Config) -> Iterator[Stack]:
     """Run a stack whose proxies keep no journal."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
-    options = short_lived(journal=False, overrides=QUICK_HOUSEKEEPING, broker_properties=keeping)
+    racks = RACKS_OF_TIER[pytestconfig.getoption("tier")]
+    # With few messages in flight, the load's clients don't spin (`LoadOptions.producers_nice`).
+    overrides = QUICK_HOUSEKEEPING | {"diskless_append_commit_interval_ms": 50}
+    options = short_lived(racks=racks, journal=False, overrides=overrides, broker_properties=keeping)
     with Stack(options) as running:
         yield running
 

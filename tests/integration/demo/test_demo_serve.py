@@ -34,7 +34,8 @@ def test_serve_prints_all_addresses_and_leaves_nothing_behind(tmp_path: Path) ->
     free = ReservedPorts(None, 3)
     free.release()
     ports, info = free.ports, tmp_path / "info.json"
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    # The demo's brokers live for seconds here, too short for the second compiler.
+    environment = os.environ | {"TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     output_file = tmp_path / "output"
     with output_file.open("w") as output:
         serving = subprocess.Popen(
