@@ -19,15 +19,17 @@ from tests.support.java_tools import JavaTools, compile_launcher
 from tests.support.second_try import SecondTries
 from tests.support.stacks import short_lived
 
+GARBAGE = {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 5_000}
 QUICK_HOUSEKEEPING = {
-    "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
+    "garbage": GARBAGE,
     "log.retention.check.interval.ms": 500,
     # A replica that stalls for a moment, as everything here does, is not skipped.
     "fetch": {"replica_grace_ms": 3_000},
     "limits": {"max_counted_topics": 10_000},
-    "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
+    "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 3_000},
 }
-"""Settings with which retention and deletions run all the time besides every test."""
+"""Settings with which retention and deletions run all the time besides every test. A look at all objects, or at all
+topics, costs the more the more tests have run, so such looks are not as frequent."""
 
 # The duration of an example depends on how busy the machine is.
 hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))

@@ -45,6 +45,8 @@ SHARED_PROPERTIES = {
     "controller.listener.names": "CONTROLLER",
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "1000",
+    # Else an idle controller writes a record twice a second, which all brokers fetch and apply.
+    "metadata.max.idle.interval.ms": "0",
 }
 BROKER_PROPERTIES = {
     "inter.broker.listener.name": "PLAINTEXT",

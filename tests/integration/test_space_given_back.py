@@ -12,6 +12,7 @@ import redis
 
 from proxy.demo.stack import Stack
 from proxy.diskless.wal.segment import segment_key
+from tests.conftest import GARBAGE
 from tests.support.confluent import produce, read
 from tests.support.records import samples
 from tests.support.topics import DISKLESS, delete_topic, new_topic, offsets
@@ -75,6 +76,6 @@ def test_objects_without_a_commit_are_deleted_when_they_are_old(stack: Stack, ag
     if age_seconds:
         wait_for(lambda: not orphan.exists(), "the orphan stayed")
     else:
-        time.sleep(6)
+        time.sleep((GARBAGE["orphan_sweep_interval_ms"] + GARBAGE["grace_ms"]) / 1000 + 1)
         assert orphan.exists(), "its commit might have been under way"
     assert foreign.exists(), "it is not ours"

@@ -6,9 +6,9 @@ from typing import Any
 
 from proxy.demo.stack import StackOptions
 
-SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1",)
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:-UseG1GC", "-XX:+UseSerialGC")
 """JVM options. A broker that lives for minutes does not win back the cost of the second compiler, a third of its CPU
-time."""
+time. The threads of the usual garbage collector compete with all other servers for two cores."""
 
 
 def short_lived(**options: Any) -> StackOptions:
