@@ -10,7 +10,8 @@
 Kafka's rules hold over all sources: partition order, byte limits, `min_bytes` and `max_wait`. The proxy keeps no fetch
 sessions: its own answers have session 0, so that each Fetch names all its partitions. A broker's session that gains a
 diskless partition, or comes up on a foreign listener, is ended with FETCH_SESSION_ID_NOT_FOUND: the client then begins
-again with all of its partitions.
+again with all of its partitions. A session up to v12 goes on with whatever topic has a name, without naming it again.
+So such a session ends, too, if names became diskless since it began, or if this proxy can't know that (no lease).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from proxy.client.client import Client
 from proxy.client.request import Request
+from proxy.client.session import SessionKey
 from proxy.client.slots import Slot
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
 from proxy.fetching.leader import without_session
@@ -29,12 +31,21 @@ from proxy.protocol.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERR
 from proxy.replicas.choice import LeaderReason
 from proxy.routing.racks import Racks
 from proxy.topics.topics import Topics
-from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, TopicFetch, fetch_request_steps, parse_fetch_request
+from proxy.wire.fetch import (
+    FIRST_TOPIC_ID,
+    ISOLATION_LEVELS,
+    FetchRequest,
+    TopicFetch,
+    fetch_request_steps,
+    parse_fetch_request,
+)
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 _FIRST_EPOCH = 0
+_NAMES_TAKEN = SessionKey[int]("names_taken")
+"""`Topics.names_taken` when the client's session with its broker began, or was first seen on this connection."""
 
 
 class _Judged(NamedTuple):
@@ -43,7 +54,7 @@ class _Judged(NamedTuple):
     mine: set[str | bytes]
     """Topics that are diskless, or not surely classic."""
     fresh: bool
-    """Whether a session that begins with one of them would go on with a shadow when the topic is live."""
+    """True if a session that begins with one of them might go on with a shadow when the topic is live."""
 
 
 class FetchRouter:
@@ -110,7 +121,8 @@ class FetchRouter:
         if parsed.rack_id:
             self._racks.learn(client.session, request.client_id, parsed.rack_id)
         routed = self._routes.is_routed(client.session, parsed)
-        if not judged.mine and not routed and not judged.fresh:
+        outdated = parsed.version < FIRST_TOPIC_ID and self._is_outdated(client, parsed.session_epoch)
+        if not judged.mine and not routed and not judged.fresh and not outdated:
             self._forwarding.forward(client, request, {}, self._routes.never_near(client.session), slot)
             return True
         if parsed.session_epoch > _FIRST_EPOCH:
@@ -126,6 +138,13 @@ class FetchRouter:
             )
             return True
         return False
+
+    def _is_outdated(self, client: Client, session_epoch: int) -> bool:
+        """Return whether a broker's session may have got a diskless topic's placeholder topic under a name."""
+        topics, kept = self._topics, client.session
+        if session_epoch == _FIRST_EPOCH or kept.get(_NAMES_TAKEN) is None:
+            kept[_NAMES_TAKEN] = topics.names_taken
+        return session_epoch > _FIRST_EPOCH and (not topics.is_current or kept.get(_NAMES_TAKEN) != topics.names_taken)
 
     def _split(self, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
         """The diskless half and the classic one."""
@@ -195,4 +214,5 @@ def _judge_some(known: Topics, topics: list[TopicFetch]) -> _Judged:
         for asked in topics
         if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
     }
-    return _Judged(mine, any(known.may_be_a_shadow(asked.topic) for asked in topics))
+    unsure = [asked.topic for asked in topics if known.may_be_a_shadow(asked.topic)]
+    return _Judged(mine, bool(unsure) or (not known.is_current and any(isinstance(one.topic, str) for one in topics)))

@@ -52,6 +52,8 @@ class Topics:
         """The registry has lost changes that some proxy knows: nothing is certain until an operator has looked."""
         self.remembered = NO_CHANGE
         """Newest change that any proxy is known to have seen, before this one has loaded any."""
+        self.names_taken = 0
+        """Number of loads of the registry that brought names which it did not have before."""
         self.state = object()
         """Replaced whenever `find` and `is_diskless` may answer otherwise than before."""
         self._lease_runs = lease_runs
@@ -216,7 +218,9 @@ class Topics:
                     effect="this proxy does not serve it",
                     remedy="run the release that the other proxies run",
                 )
-        self._by_name = {topic.name: topic for topic in snapshot.topics}
+        names = {topic.name: topic for topic in snapshot.topics}
+        self.names_taken += bool(names.keys() - self._by_name.keys())
+        self._by_name = names
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self.state = object()
         self._reserved = len(self._by_id) != len(self._by_name)

@@ -148,6 +148,8 @@ class AllClassic:
 
     def __init__(self) -> None:
         self.version = 1
+        self.is_current = True
+        self.names_taken = 0
         self.diskless: dict[str | bytes, DisklessTopic] = {}
         self.unsure: set[str | bytes] = set()
         """Topics that may be diskless or not: the proxy cannot know."""

@@ -260,3 +260,14 @@ async def test_a_creator_waits_for_requests_that_still_go_to_a_broker():
     topics.end_stream("large")
     assert topics.obeyed == topics.change
     topics.end_stream("never begun")
+
+
+async def test_names_that_come_into_the_registry_are_noticed():
+    topics, _ = await with_live_topic()
+    taken = topics.names_taken
+    await topics.registry.configure("orders", topics.change, {"retention.ms": "1"})
+    await topics.load()
+    assert topics.names_taken == taken
+    await topics.registry.reserve("others", 1, {}, "owner")
+    await topics.load()
+    assert topics.names_taken == taken + 1
