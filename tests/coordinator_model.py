@@ -35,7 +35,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
     SegmentUse,
 )
-from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
+from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, OpenTransaction, Swap, SwapAnswer
 from proxy.coordinator.interface_transactions import AbortedTransaction
 from tests.logs_model import LARGEST, PartitionLog, Producer, Transaction
 from tests.transactions_model import ModelTransactions
@@ -397,6 +397,7 @@ class ModelRows:
         if new and new.segment in self._model.tombstones:
             return SwapAnswer.REFUSED
         log.rows[at : at + len(old)] = [new] if new else []
+        log.aborted = [one for one in log.aborted if one.last_offset not in swap.ended]
         if new:
             self._model.unused.discard(new.segment)
         self._model._freed(old)
@@ -423,7 +424,16 @@ class ModelRows:
             if row.last_offset >= from_offset:
                 rows.append(IndexedRow(row, highest))
         size = sum(row.length for row in log.rows)
-        return IndexPage(LogState(log.start, log.end, log.end, size, len(log.rows), log.newest_ms), tuple(rows), -1)
+        figures = (log.start, log.end, log.end, size, len(log.rows), log.newest_ms)
+        opened = sorted(
+            OpenTransaction(known.first_offset, producer_id, known.first_offset)
+            for producer_id, known in log.transactions.items()
+            if known.first_offset >= 0
+        )
+        state = LogState(*figures, min(log.unstable(), default=log.end), min(log.unstable(), default=-1))
+        begun = tuple(one for one in opened if one.first_offset >= from_offset)
+        ended = tuple(one for one in log.aborted if one.last_offset >= from_offset)
+        return IndexPage(state, tuple(rows), -1, begun, ended)
 
     async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
         """Return all segments of the only shard."""

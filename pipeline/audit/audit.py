@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from pipeline.audit.reads import ReadAnswer, ReadTask, read_tasks
 from pipeline.audit.report import AuditReport
 from pipeline.audit.second_look import OF_BOTH, OF_BYTES, OF_THE_INDEX, WrongUse, logs_of, logs_of_shard
 from pipeline.audit.spill import BUCKETS, ListedObject, PlacedRow, ShardUse, Spill
+from pipeline.audit.transactions import AbortMarker, ExpectedAborts, expected_aborts
 from pipeline.audit.walk import LogWalk, pages
 from pipeline.logs import patiently
 from pipeline.progress import Progress
@@ -88,6 +89,8 @@ class Audit:
         self._reads = ReadAnswer()
         self._unreadable: list[Suspicion] = []
         self._whole = not topics
+        self._log_starts: dict[int, int] = {}
+        """Log start offsets by the numbers of logs."""
 
     async def gather(self, spill: Spill) -> None:
         """Index, use and objects, in this order: so an object that is missing is none that came meanwhile."""
@@ -131,11 +134,16 @@ class Audit:
         walk = LogWalk(log)
         size_bytes = 0
         async for page in pages(stores.coordinator, log):
+            if page.log is not None:
+                self._log_starts[number] = page.log.log_start_offset
             for row, _ in page.rows:
                 if row.is_marker:
                     self._totals.topics[log.topic].rows += 1
                     continue
-                spill.add_row(PlacedRow(number, page.log is not None, row))
+                aborts = None
+                if page.log is not None and row.offsets_in_place:
+                    aborts = expected_aborts(page.log, row, page.aborted)
+                spill.add_row(PlacedRow(number, page.log is not None, row, aborts))
                 size_bytes += row.length
             self._first.add(walk.take(page))
         self._first.add(walk.end())
@@ -156,9 +164,18 @@ class Audit:
             bad = {(suspicion.log, suspicion.row) for suspicion in found if suspicion.log is not None}
             if self._options.data:
                 rows = sorted(spill.rows(bucket), key=lambda placed: (placed.row.segment, placed.row.position))
+                aborts = spill.aborts(bucket)
                 yield from (
-                    placed for placed in rows if placed.lives and (self._logs[placed.log], placed.row) not in bad
+                    self._with_aborts(placed, aborts)
+                    for placed in rows
+                    if placed.lives and (self._logs[placed.log], placed.row) not in bad
                 )
+
+    def _with_aborts(self, placed: PlacedRow, aborts: Mapping[tuple[int, int], Sequence[AbortMarker]]) -> PlacedRow:
+        if not placed.row.offsets_in_place:
+            return placed
+        markers = aborts.get((placed.log, placed.row.last_offset), ())
+        return placed._replace(aborts=ExpectedAborts(self._log_starts.get(placed.log, 0), tuple(markers)))
 
     def tasks(self, spill: Spill) -> Iterator[ReadTask]:
         """Yield the tasks as they are requested. Always go through to the end, even if nothing is read."""

@@ -38,6 +38,14 @@ class Defect(StrEnum):
     """A row in the index that no reader is shown."""
     ROW_BELOW_LOG_START = "row_below_log_start"
     """A row that was to be freed and stays."""
+    WRONG_LAST_STABLE_OFFSET = "wrong_last_stable_offset"
+    """A log's last stable offset is not that of its oldest open transaction, or of its end: readers of committed
+    records get too much or too little."""
+    WRONG_OPEN_TRANSACTION = "wrong_open_transaction"
+    """An open transaction begins at no row, or elsewhere than its producer says: it may never end."""
+    WRONG_ABORTED_TRANSACTION = "wrong_aborted_transaction"
+    """An aborted transaction without its marker, or a marker without its transaction: readers of committed records get
+    what was aborted, or miss what was committed."""
     WRONG_LOG_SIZE = "wrong_log_size"
     """A log's bytes or rows are not those of its index."""
     WRONG_USED_BYTES = "wrong_used_bytes"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pipeline import reading
 from pipeline.audit.defects import Defect
 from pipeline.audit.spill import PlacedRow
+from pipeline.audit.transactions import wrong_aborts
 from pipeline.reading import Range, RowUnreadable
 from pipeline.stores import storage_opened
 from proxy.config import Settings
@@ -121,6 +122,9 @@ def _check(placed: PlacedRow, range_: Range, data: Buffer, answer: ReadAnswer) -
         return
     if wrong := _wrong_timestamp(placed.row, run_, bounds):
         answer.bad.append(Bad(placed, Defect.WRONG_MAX_TIMESTAMP, wrong))
+        return
+    if placed.aborts is not None and (wrong := wrong_aborts(run_, bounds, placed.aborts)):
+        answer.bad.append(Bad(placed, Defect.WRONG_ABORTED_TRANSACTION, wrong))
         return
     answer.batches[placed.log] += len(bounds)
 

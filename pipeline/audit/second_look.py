@@ -21,9 +21,10 @@ from pipeline.audit.books import NOTHING_USED, use_text
 from pipeline.audit.defects import Defect, Log, Suspicion
 from pipeline.audit.reads import read_rows
 from pipeline.audit.spill import PlacedRow
+from pipeline.audit.transactions import expected_aborts
 from pipeline.audit.walk import LogWalk, check_page, page_at, pages
 from pipeline.logs import patiently
-from proxy.coordinator.interface import Coordinator, SegmentUse
+from proxy.coordinator.interface import Coordinator, Row, SegmentUse
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.wal.segment import segment_key
@@ -39,6 +40,8 @@ OF_THE_INDEX = (
     Defect.GAP,
     Defect.ROW_BEYOND_HIGH_WATERMARK,
     Defect.ROW_BELOW_LOG_START,
+    Defect.WRONG_LAST_STABLE_OFFSET,
+    Defect.WRONG_OPEN_TRANSACTION,
 )
 OF_BYTES = (
     Defect.MISSING_OBJECT,
@@ -47,7 +50,7 @@ OF_BYTES = (
     Defect.UNKNOWN_FORMAT,
     Defect.OVERLAPPING_BYTES,
 )
-OF_BOTH = (Defect.WRONG_OFFSETS, Defect.WRONG_MAX_TIMESTAMP)
+OF_BOTH = (Defect.WRONG_OFFSETS, Defect.WRONG_MAX_TIMESTAMP, Defect.WRONG_ABORTED_TRANSACTION)
 """Defects of the index or of bytes: either look may show them again."""
 
 
@@ -88,6 +91,10 @@ async def of_bytes(stores: Stores, suspicions: Iterable[Suspicion]) -> AsyncIter
         log, row = suspicion.log, suspicion.row
         assert log is not None
         assert row is not None
+        if suspicion.defect == Defect.WRONG_ABORTED_TRANSACTION:
+            if (text := await _wrong_aborts(stores, log, row)) is not None:
+                yield suspicion._replace(text=text)
+            continue
         if suspicion.defect != Defect.OVERLAPPING_BYTES:
             answer = await read_rows(stores.storage, [PlacedRow(0, True, row)])
             if not answer.bad:
@@ -96,6 +103,19 @@ async def of_bytes(stores: Stores, suspicions: Iterable[Suspicion]) -> AsyncIter
         page = await page_at(stores.coordinator, log, row.last_offset)
         if page.log is not None and any(indexed.row == row for indexed in page.rows):
             yield suspicion
+
+
+async def _wrong_aborts(stores: Stores, log: Log, row: Row) -> str | None:
+    """Return what is wrong with the markers of a merged row; None if nothing is, or the row is gone.
+
+    A page has the row and the list of aborted transactions of one moment, and the row's bytes never change.
+    """
+    page = await page_at(stores.coordinator, log, row.base_offset)
+    if page.log is None or all(indexed.row != row for indexed in page.rows):
+        return None
+    placed = PlacedRow(0, True, row, expected_aborts(page.log, row, page.aborted))
+    answer = await read_rows(stores.storage, [placed])
+    return next((bad.text for bad in answer.bad if bad.defect == Defect.WRONG_ABORTED_TRANSACTION), None)
 
 
 async def of_log_size(coordinator: Coordinator, logs: Iterable[Log]) -> AsyncIterator[Suspicion | None]:

@@ -14,12 +14,14 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
+from pipeline.audit.transactions import AbortMarker, ExpectedAborts
 from proxy.coordinator.interface import Row, SegmentUse
 
 BUCKETS = 64
 _ROW = Struct(">I?qq16sIIqq??")
 _USE = Struct(">H16sqI")
 _OBJECT = Struct(">16sQq")
+_ABORT = Struct(">Iqqq")
 
 
 class PlacedRow(NamedTuple):
@@ -30,6 +32,8 @@ class PlacedRow(NamedTuple):
     lives: bool
     """Whether that lived when it was looked at."""
     row: Row
+    aborts: ExpectedAborts | None = None
+    """For a merged row, its markers of aborted transactions; None if they are not checked."""
 
 
 class ShardUse(NamedTuple):
@@ -68,6 +72,9 @@ class Spill:
     def add_row(self, placed: PlacedRow) -> None:
         """One row of the index."""
         self._write("rows", placed.row.segment, _ROW.pack(placed.log, placed.lives, *placed.row))
+        for offset, producer_id in placed.aborts.markers if placed.aborts is not None else ():
+            packed = _ABORT.pack(placed.log, placed.row.last_offset, offset, producer_id)
+            self._write("aborts", placed.row.segment, packed)
 
     def add_use(self, use: ShardUse) -> None:
         """One entry of a shard's table of use."""
@@ -80,6 +87,13 @@ class Spill:
     def rows(self, bucket: int) -> list[PlacedRow]:
         """Return the rows of one bucket, in the order in which they came."""
         return [PlacedRow(log, lives, Row._make(row)) for log, lives, *row in self._read("rows", bucket, _ROW)]
+
+    def aborts(self, bucket: int) -> dict[tuple[int, int], list[AbortMarker]]:
+        """Return the markers of aborted transactions in rows of one bucket, by log and last offset of the row."""
+        found: dict[tuple[int, int], list[AbortMarker]] = {}
+        for log, last_offset, *marker in self._read("aborts", bucket, _ABORT):
+            found.setdefault((log, last_offset), []).append((marker[0], marker[1]))
+        return found
 
     def use(self, bucket: int) -> list[ShardUse]:
         """Return the use in one bucket."""

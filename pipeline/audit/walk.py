@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 from pipeline.audit.defects import Defect, Log, Suspicion
+from pipeline.audit.transactions import check_transactions
 from pipeline.logs import patiently
 from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState
@@ -125,6 +126,7 @@ def check_page(
         previous = indexed
     if page.next_offset == END:
         yield from _check_end(log, state, previous, expected)
+    yield from check_transactions(log, page, at_beginning=at_beginning)
 
 
 def _check_row(log: Log, state: LogState, indexed: IndexedRow, previous: IndexedRow | None) -> Iterator[Suspicion]:

@@ -7,9 +7,14 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from proxy.coordinator.interface_index import Row, SegmentUse
+from proxy.coordinator.interface_transactions import AbortedTransaction
 
 MAX_ROWS_PER_SWAP = 500
 """Maximum number of old rows in a swap. A swap can't be split, and the store serves no other call meanwhile."""
+
+
+MAX_ENDED_PER_SWAP = 500
+"""Maximum number of aborted transactions that a swap removes."""
 
 
 class Swap(NamedTuple):
@@ -23,6 +28,9 @@ class Swap(NamedTuple):
     new: Row | None
     """Row that takes their place, within their offsets and not newer than they are; None if no record is left. A row
     that ends before the log start is dropped."""
+    ended: tuple[int, ...] = ()
+    """Offsets of markers of aborted transactions that the new row does not have any more: with them go the entries of
+    these transactions, at most MAX_ENDED_PER_SWAP. All batches of these transactions must be gone."""
 
 
 class SwapAnswer(IntEnum):
@@ -59,6 +67,19 @@ class LogState(NamedTuple):
     rows: int
     max_timestamp_ms: int
     """Highest timestamp that a record ever had, deleted records included."""
+    last_stable_offset: int
+    """Last stable offset in the log's record; before the log start if DeleteRecords has passed an open transaction."""
+    oldest_open_offset: int
+    """First offset of the oldest open transaction, by the list of these; -1 if none is open."""
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction of a log, by the list of these."""
+
+    first_offset: int
+    producer_id: int
+    first_of_producer: int
+    """First offset that the producer's own state has; -1 if it has none."""
 
 
 class IndexPage(NamedTuple):
@@ -69,6 +90,10 @@ class IndexPage(NamedTuple):
     rows: tuple[IndexedRow, ...]
     next_offset: int
     """First offset of the next page; -1 at the end."""
+    open: tuple[OpenTransaction, ...] = ()
+    """Open transactions that begin in the page's offsets."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions that end in the page's offsets."""
 
 
 class RewritingCoordinator(Protocol):

@@ -6,7 +6,15 @@ from __future__ import annotations
 from struct import Struct
 
 from proxy.coordinator.interface import Row, SegmentUse
-from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
+from proxy.coordinator.interface_rewriting import (
+    IndexedRow,
+    IndexPage,
+    LogState,
+    OpenTransaction,
+    Swap,
+    SwapAnswer,
+)
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.coordinator.packing import (
     ROW_HAS_OFFSETS_IN_PLACE,
     ROW_IS_LOG_APPEND_TIME,
@@ -17,14 +25,19 @@ from proxy.coordinator.packing import (
 from proxy.coordinator.packing_state import REPLY_HEADER_BYTES
 from proxy.coordinator.shards import partition_key
 
-_SWAP = Struct(">20sI?")
+_SWAP = Struct(">20sIB")
+_HAS_NEW_ROW, _HAS_ENDED = 1, 2
+"""Flags of a swap."""
+_ENDED = Struct(">I")
 _ROW_OF_SWAP = Struct(">Bqq16sIIqq")
 _INDEXED_ROW = Struct(">q8xBq16sIIqqq")
 _ROW_FORMAT = 1
 _OFFSET = Struct(">q")
 _MARK = Struct(">20sq")
 _PAGE = Struct(">20sqI")
-_LOG_STATE = Struct(">?qqqqqqq")
+_LOG_STATE = Struct(">?qqqqqqqqqII")
+_OPEN = Struct(">qqq")
+_ABORTED = Struct(">qqqq")
 _PLACE = Struct(">I")
 _USE = Struct(">qI")
 _USED_SEGMENT = Struct(">16sqI")
@@ -34,7 +47,11 @@ def pack_swap(swap: Swap) -> bytes:
     """Return one swap for `replace.lua`. Raises ValueError if a number is out of the range that a row can have."""
     key = partition_key(swap.topic_id, swap.partition)
     rows = swap.old if swap.new is None else (*swap.old, swap.new)
-    return _SWAP.pack(key, len(swap.old), swap.new is not None) + b"".join(map(_pack_row, rows))
+    flags = _HAS_NEW_ROW * (swap.new is not None) + _HAS_ENDED * bool(swap.ended)
+    packed = _SWAP.pack(key, len(swap.old), flags) + b"".join(map(_pack_row, rows))
+    if swap.ended:
+        packed += _ENDED.pack(len(swap.ended)) + b"".join(_OFFSET.pack(exact(offset)) for offset in swap.ended)
+    return packed
 
 
 def unpack_swap_answers(reply: bytes) -> list[SwapAnswer]:
@@ -59,13 +76,20 @@ def pack_page(key: bytes, from_offset: int, max_rows: int) -> bytes:
 
 def unpack_page(reply: bytes) -> IndexPage:
     """Return the answer in the reply of `index_page.lua`."""
-    lives, *figures, next_offset = _LOG_STATE.unpack_from(reply, REPLY_HEADER_BYTES)
-    packed_rows = _INDEXED_ROW.iter_unpack(reply[REPLY_HEADER_BYTES + _LOG_STATE.size :])
-    rows = tuple(
-        IndexedRow(row_of(flags, base, last, fields), running_maximum)
-        for last, flags, base, *fields, running_maximum in packed_rows
+    lives, *figures, next_offset, rows, opened = _LOG_STATE.unpack_from(reply, REPLY_HEADER_BYTES)
+    rows_at = REPLY_HEADER_BYTES + _LOG_STATE.size
+    open_at = rows_at + rows * _INDEXED_ROW.size
+    aborted_at = open_at + opened * _OPEN.size
+    return IndexPage(
+        LogState._make(figures) if lives else None,
+        tuple(
+            IndexedRow(row_of(flags, base, last, fields), running_maximum)
+            for last, flags, base, *fields, running_maximum in _INDEXED_ROW.iter_unpack(reply[rows_at:open_at])
+        ),
+        next_offset,
+        tuple(map(OpenTransaction._make, _OPEN.iter_unpack(reply[open_at:aborted_at]))),
+        tuple(map(AbortedTransaction._make, _ABORTED.iter_unpack(reply[aborted_at:]))),
     )
-    return IndexPage(LogState._make(figures) if lives else None, rows, next_offset)
 
 
 def pack_place(most: int, place: bytes) -> bytes:

@@ -12,7 +12,7 @@ from proxy import config
 from proxy.coordinator import packing, packing_rewriting
 from proxy.coordinator.carrying import Refused
 from proxy.coordinator.interface import SegmentUse
-from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, IndexPage, Swap, SwapAnswer
+from proxy.coordinator.interface_rewriting import MAX_ENDED_PER_SWAP, MAX_ROWS_PER_SWAP, IndexPage, Swap, SwapAnswer
 from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL, ShardCalls, merge
 from proxy.coordinator.shards import partition_key, shard_of
 
@@ -61,7 +61,7 @@ class IndexRewriting:
         for place in places:
             swap = swaps[place]
             shard = shard_of(partition_key(swap.topic_id, swap.partition), self._settings.shards)
-            count, weight = counts.get(shard, 0), weights.get(shard, 0) + _SWAP_WEIGHT + len(swap.old)
+            count, weight = counts.get(shard, 0), weights.get(shard, 0) + _SWAP_WEIGHT + len(swap.old) + len(swap.ended)
             if shard in full or (count and (count == MAX_ITEMS_PER_CALL or weight > MAX_BATCHES_PER_CALL)):
                 full.add(shard)
                 later.append(place)
@@ -115,6 +115,10 @@ def _check(swap: Swap) -> None:
         raise ValueError(f"a swap has 1 to {MAX_ROWS_PER_SWAP} old rows, not {len(old)}")
     if any(row.last_offset >= following.base_offset for row, following in pairwise(old)):
         raise ValueError("the old rows of a swap must ascend")
+    if len(swap.ended) > MAX_ENDED_PER_SWAP:
+        raise ValueError(f"a swap ends at most {MAX_ENDED_PER_SWAP} transactions, not {len(swap.ended)}")
+    if any(not old[0].base_offset <= offset <= old[-1].last_offset for offset in swap.ended):
+        raise ValueError("the markers that a swap removes must be in its old rows")
     if new is None:
         return
     if not old[0].base_offset <= new.base_offset <= new.last_offset <= old[-1].last_offset:

@@ -1,7 +1,8 @@
 -- Replace old rows by new ones, if the old rows are as the caller has seen them: for merges and compactions.
 --
--- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 1 if there is a new row, then `count` times a ROW without
---          its running maximum (neighbours in the index), and the new row if there is one
+-- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 flags (1 if there is a new row, 2 if aborted transactions go), then
+--          `count` times a ROW without its running maximum (neighbours in the index), the new row if there is one, and u32 number and
+--          last offsets (i64 each) of those transactions
 -- Answers u8 for each: REPLACED, CHANGED (the rows have changed), GONE (no such log), REFUSED (the new segment is
 -- tombstoned).
 --
@@ -12,6 +13,7 @@
 
 local REPLACED, CHANGED, GONE, REFUSED = 0, 1, 2, 3
 local SWAP = '>c20I4B'
+local HAS_ENDED = 2 -- a flag
 local GIVEN, GIVEN_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- a ROW without its running maximum
 local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 2, 4, 64 -- in members of an index; a pack has many rows
 
@@ -147,7 +149,7 @@ local function free(at, count)
   return bytes
 end
 
-local function swap(partition, at, count, new)
+local function swap(partition, at, count, new, ended)
   local packed_log = call('HGET', logs_key, partition)
   if not packed_log then
     return GONE
@@ -187,6 +189,9 @@ local function swap(partition, at, count, new)
     more_bytes = more_bytes - member_bytes(member)
   end
   remove_members(partition, first_end, last_end)
+  for _, offset in ipairs(ended) do
+    call('ZREMRANGEBYLEX', aborted_key, bound(partition, offset), bound(partition, offset + 1, '('))
+  end
   add_members(rows_key, added)
   bytes, rows, more_rows = bytes - free(at, count), rows - count, more_rows - count
   if new then
@@ -202,13 +207,20 @@ end
 
 local parts, at = {}, 1
 while at <= #request do
-  local partition, count, is_left, old_at = parse(SWAP, request, at)
+  local partition, count, flags, old_at = parse(SWAP, request, at)
   at = old_at + count * GIVEN_BYTES
-  local new
-  if is_left == 1 then
+  local new, ended = nil, {}
+  if flags % HAS_ENDED == 1 then
     new, at = sub(request, at, at + GIVEN_BYTES - 1), at + GIVEN_BYTES
   end
-  parts[#parts + 1] = string.char(swap(partition, old_at, count, new))
+  if flags >= HAS_ENDED then
+    local number
+    number, at = parse('>I4', request, at)
+    for index = 1, number do
+      ended[index], at = parse('>i8', request, at)
+    end
+  end
+  parts[#parts + 1] = string.char(swap(partition, old_at, count, new, ended))
 end
 if not changed then
   return reply(parts)

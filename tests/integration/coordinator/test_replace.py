@@ -327,8 +327,8 @@ async def test_the_whole_index_is_returned(coordinator) -> None:
     assert page.next_offset == -1
     page = await coordinator.rows.index_page(TOPIC, 0, 15)
     assert [one.row.base_offset for one in page.rows] == [10, 20, 30]
-    assert await coordinator.rows.index_page(TOPIC, 2, 0) == ((0, 0, 0, 0, 0, 1 - 2**53), (), -1)
-    assert await coordinator.rows.index_page(TOPIC, 9, 0) == (None, (), -1)
+    assert await coordinator.rows.index_page(TOPIC, 2, 0) == ((0, 0, 0, 0, 0, 1 - 2**53, 0, -1), (), -1, (), ())
+    assert await coordinator.rows.index_page(TOPIC, 9, 0) == (None, (), -1, (), ())
 
 
 async def test_a_new_row_is_packed_and_returned_unchanged(coordinator) -> None:

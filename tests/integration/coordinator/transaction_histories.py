@@ -8,6 +8,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from pipeline.audit.defects import Log
+from pipeline.audit.transactions import check_transactions
 from proxy.coordinator.interface import (
     LATEST_STABLE_TIMESTAMP,
     DeleteRequest,
@@ -39,7 +41,7 @@ OPERATIONS = {
     "delete_records": 1,
     "retain": 1,
     "pack": 2,
-    "swap": 2,
+    "swap": 4,
     "recreate": 1,
     "forget_producers": 1,
 }
@@ -180,13 +182,18 @@ class TransactionHistory:
         await self.real.pack_rows(LOGS, 0)
 
     async def _swap(self) -> None:
-        """Merge neighbouring rows, markers among them."""
+        """Merge or compact neighbouring rows, often those near the oldest open transaction, and remove some markers."""
         log = self._log()
         known = self.model.logs.get(log)
         rows = known.rows if known else []
         if not rows:
             return
         first = self.random.randrange(len(rows))
+        markers = [one.last_offset for one in known.aborted]
+        near = self.random.choice([-1, known.stable, self.random.choice(markers or [-1])])
+        if near >= 0:
+            place = next((place for place, row in enumerate(rows) if row.last_offset >= near), first)
+            first = max(place - self.random.randint(0, 3), 0)
         old = tuple(rows[first : first + self.random.randint(1, 4)])
         self._segments += 1
         new = old[0]._replace(
@@ -198,14 +205,22 @@ class TransactionHistory:
             log_append_time=False,
             offsets_in_place=True,
         )
-        new = new if self.random.random() < 0.8 else None
+        ended = [
+            one.last_offset for one in known.aborted if old[0].base_offset <= one.last_offset <= old[-1].last_offset
+        ]
+        if self.random.random() < 0.2 and old[-1].last_offset < known.stable:
+            new = None
+        elif self.random.random() < 0.5:
+            ended = self.random.sample(ended, self.random.randint(0, len(ended)))
         (found,) = await self.real.find([FindRequest(*log, max(old[0].base_offset, known.start), 1 << 40)])
         own = tuple(row for row in found.rows if old[0].base_offset <= row.base_offset <= old[-1].last_offset)
         if [row[:6] for row in own] != [row[:6] for row in old]:
             return  # the first row begins before the log start
         times = own[0].append_time_ms
-        real = await self.real.rows.replace([Swap(*log, own, new and new._replace(append_time_ms=times))])
-        assert real == await self.model.rows.replace([Swap(*log, old, new)])
+        placed = new and new._replace(append_time_ms=times)
+        real = await self.real.rows.replace([Swap(*log, own, placed, tuple(ended))])
+        assert real == await self.model.rows.replace([Swap(*log, old, new, tuple(ended))])
+        self._count("ended", min(len(ended), 1))
         self._count("swap", real[0])
 
     async def _recreate(self) -> None:
@@ -226,11 +241,18 @@ class TransactionHistory:
         for log in LOGS:
             await self.both("producers", *log)
             await self.both("describe", log[0], [log[1]])
+            await self._compare_page(log)
         opened = {log for log, known in self.model.logs.items() if known.unstable()}
         assert opened <= set(await self.real.transactions.followed(0))
         segments = sorted({row.segment for known in self.model.logs.values() for row in known.rows})
         await self.both("segment_use", [segment for segment in segments if segment[0] == 0])
         await self._compare_keys()
+
+    async def _compare_page(self, log: tuple[bytes, int]) -> None:
+        """The audit sees the model's transactions, and finds nothing wrong with them."""
+        page, expected = [await one.rows.index_page(*log, 0) for one in (self.real, self.model)]
+        assert (page.log, sorted(page.open), page.aborted) == (expected.log, sorted(expected.open), expected.aborted)
+        assert list(check_transactions(Log("history", *log), page, at_beginning=True)) == []
 
     async def _compare_keys(self) -> None:
         """The open and aborted transactions are the model's, and nothing of a deleted log stays."""

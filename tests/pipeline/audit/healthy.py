@@ -135,6 +135,21 @@ class Hands:
         """Return helpers for another partition of the same topic."""
         return Hands(self._settings, self._topic, partition)
 
+    def of_topic(self, name: str) -> Hands:
+        """Return helpers for the first partition of another topic."""
+
+        async def found() -> DisklessTopic:
+            async with open_stores(self._settings) as opened:
+                return opened.named([name])[0]
+
+        return Hands(self._settings, asyncio.run(found()))
+
+    def aborted(self) -> list[bytes]:
+        """Return the entries of aborted transactions, as they are stored."""
+        members = self.client.zrangebylex(self.prefix + b"aborted", b"[" + self.key, b"(" + self.key + b"\xff" * 8)
+        assert isinstance(members, list)
+        return members
+
     def rows(self) -> list[Row]:
         """Return the rows, none of which is packed."""
         return [_row(member) for member in self._members()]
@@ -164,8 +179,8 @@ class Hands:
             self.client.zadd(self.index, {packed: 0})
 
     def change_log(self, **changes: int) -> None:
-        """Add to `start`, `high_watermark`, `end`, `bytes`, `rows` or `maximum` of the log."""
-        names = ("start", "high_watermark", "end", "bytes", "rows", "maximum")
+        """Add to `start`, `high_watermark`, `end`, `bytes`, `rows`, `maximum` or `stable` of the log."""
+        names = ("start", "high_watermark", "end", "bytes", "rows", "maximum", "created", "last_append", "stable")
         packed = self.client.hget(self.prefix + b"logs", self.key)
         assert isinstance(packed, bytes)
         values = list(LOG.unpack(packed))

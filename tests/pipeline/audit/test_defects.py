@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -42,6 +43,11 @@ NO_DATA_FINDS = (
     "orphan_object",
     "tombstoned_in_use",
     "wrong_running_maximum",
+    "last_stable_offset_beyond_an_open_transaction",
+    "last_stable_offset_below_the_end",
+    "open_transaction_that_its_producer_does_not_know",
+    "aborted_transaction_forgotten",
+    "aborted_transaction_without_a_marker",
 )
 
 
@@ -82,6 +88,41 @@ def no_batch(hands: Hands) -> None:
     row = hands.rows()[3]
     with hands.bytes_of(row.segment) as data:
         data[row.position + 16] = 1
+
+
+@planted(Defect.WRONG_LAST_STABLE_OFFSET)
+def last_stable_offset_beyond_an_open_transaction(hands: Hands) -> None:
+    hands.of_topic("transactional").change_log(stable=1)
+
+
+@planted(Defect.WRONG_LAST_STABLE_OFFSET)
+def last_stable_offset_below_the_end(hands: Hands) -> None:
+    hands.change_log(stable=-1)
+
+
+@planted(Defect.WRONG_OPEN_TRANSACTION)
+def open_transaction_that_its_producer_does_not_know(hands: Hands) -> None:
+    log = hands.of_topic("transactional")
+    log.client.hdel(log.prefix + b"txn", log.key + (72).to_bytes(8, "big"))
+
+
+@planted(Defect.WRONG_ABORTED_TRANSACTION)
+def aborted_transaction_forgotten(hands: Hands) -> None:
+    log = hands.of_topic("transactional")
+    log.client.zrem(log.prefix + b"aborted", log.aborted()[-1])
+
+
+@planted(Defect.WRONG_ABORTED_TRANSACTION)
+def aborted_transaction_forgotten_whose_marker_was_merged(hands: Hands) -> None:
+    log = hands.of_topic("transactional")
+    log.client.zrem(log.prefix + b"aborted", log.aborted()[0])
+
+
+@planted(Defect.WRONG_ABORTED_TRANSACTION)
+def aborted_transaction_without_a_marker(hands: Hands) -> None:
+    log = hands.of_topic("transactional")
+    last = log.rows()[-1].base_offset
+    log.client.zadd(log.prefix + b"aborted", {log.key + struct.pack(">qqqq", last, 0, 70, last + 1): 0})
 
 
 @planted(Defect.WRONG_OFFSETS)
