@@ -30,6 +30,14 @@ async def rows_of_log(
     They begin at the log start if that is later. They end at the high watermark of the first answer if `end` is None.
     Rows that go meanwhile may or may not be among them. Raises LogGone, ShardFenced and CoordinatorUnavailable.
     """
+    async for page in pages_of_log(coordinator, topic_id, partition, start=start, end=end):
+        yield page.rows
+
+
+async def pages_of_log(
+    coordinator: Coordinator, topic_id: bytes, partition: int, *, start: int = 0, end: int | None = None
+) -> AsyncIterator[LogAnswer]:
+    """Yield the same rows with the aborted transactions that have records in them. Raises as `rows_of_log` does."""
     offset = start
     while end is None or offset < end:
         answer = await patiently(partial(first_rows, coordinator, topic_id, partition, offset))
@@ -38,7 +46,7 @@ async def rows_of_log(
         rows = tuple(row for row in answer.rows if row.base_offset < end)
         if not rows:
             return
-        yield rows
+        yield answer._replace(rows=rows)
         offset = rows[-1].last_offset + 1
 
 

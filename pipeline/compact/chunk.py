@@ -3,12 +3,14 @@ in their place. The driver has the swaps done, so that those of one log are done
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from pipeline.aborted import Aborted
+from pipeline.compact.markers import without_markers
 from pipeline.compact.plan import Chunk, Log, Span
 from pipeline.compact.rewrite import Cleaned, Cleaning, clean_row
 from pipeline.compact.spans import ReadRow, Work, read_rows, rows_now
@@ -16,7 +18,7 @@ from pipeline.logs import LogGone, patiently
 from pipeline.reading import RowUnreadable, finding_of
 from pipeline.stores import opened, swap_before_ms
 from proxy.coordinator.interface import Row
-from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap
+from proxy.coordinator.interface_rewriting import MAX_ENDED_PER_SWAP, MAX_ROWS_PER_SWAP, Swap
 from proxy.coordinator.packing import exact
 from proxy.diskless.wal.segment import MergedBuilder, segment_key
 from proxy.inspection.stores import Stores
@@ -28,6 +30,10 @@ ROW_BYTES = 1 << 20
 
 Survivors = Mapping[int, Sequence[int]]
 """Per log (its place in the plan) what `rewrite` goes by, of the offsets of one chunk."""
+
+
+Before = Mapping[int, Collection[int]]
+"""Per log the producers that have batches of a transaction before the chunk's span whose marker is not before it."""
 
 
 class Outcome(Enum):
@@ -81,25 +87,26 @@ class ChunkAnswer:
     tombstones_removed: int = 0
 
 
-async def rewrite_chunk(work: Work, chunk: Chunk, survivors: Survivors) -> ChunkAnswer:
+async def rewrite_chunk(work: Work, chunk: Chunk, survivors: Survivors, before: Before) -> ChunkAnswer:
     """Upload what is left of a chunk, except for a dry run. Raises StorageError, ShardFenced,
     CoordinatorUnavailable."""
     async with opened(work.settings, patient=True) as stores:
-        return await rewrite_in(stores, work, chunk, survivors)
+        return await rewrite_in(stores, work, chunk, survivors, before)
 
 
-async def rewrite_in(stores: Stores, work: Work, chunk: Chunk, survivors: Survivors) -> ChunkAnswer:
+async def rewrite_in(stores: Stores, work: Work, chunk: Chunk, survivors: Survivors, before: Before) -> ChunkAnswer:
     """Do the same as `rewrite_chunk`, with open stores."""
     answer = ChunkAnswer()
     builder = MergedBuilder()
     found = [one async for one in _found(stores, work, chunk, answer)]
     cleaned = await _cleaned(stores, found, survivors, answer)
-    for (span, rows, _), of_span in zip(found, cleaned, strict=True):
+    for (span, rows, cleaning), of_span in zip(found, cleaned, strict=True):
         if isinstance(of_span, RowUnreadable):
             outcome = await _why_unreadable(stores, work.logs[span.log], span, rows)
             unread = unread_of(of_span) if outcome is Outcome.UNREADABLE else None
             answer.spans.append(SpanAnswer(span, outcome, unread=unread))
             continue
+        of_span = list(without_markers(of_span, before.get(span.log, ()), cleaning.aborted, cleaning))
         answer.records_before += sum(one.records_before for one in of_span)
         answer.records_after += sum(one.records for one in of_span)
         answer.bytes_after += sum(len(one.data) for one in of_span)
@@ -125,9 +132,9 @@ async def _found(
     for span in chunk:
         log = work.logs[span.log]
         try:
-            rows = await rows_now(stores.coordinator, log, span)
+            rows, aborted = await rows_now(stores.coordinator, log, span)
         except LogGone:
-            rows = []
+            rows, aborted = [], frozenset()
         producers = await patiently(partial(stores.coordinator.producers, log.topic_id, log.partition))
         if producers is None:
             answer.spans.append(SpanAnswer(span, Outcome.GONE))
@@ -137,7 +144,7 @@ async def _found(
             answer.spans.append(SpanAnswer(span, Outcome.CHANGED if rows else Outcome.UNCHANGED))
             continue
         last = frozenset((one.producer_id, one.producer_epoch, one.last_sequence) for one in producers)
-        yield span, rows, Cleaning(work.now_ms, log.delete_retention_ms, log.end_offset, last)
+        yield span, rows, Cleaning(work.now_ms, log.delete_retention_ms, log.end_offset, last, Aborted(aborted))
 
 
 async def _cleaned(
@@ -183,26 +190,29 @@ async def _why_unreadable(stores: Stores, log: Log, span: Span, rows: Sequence[R
         now = await rows_now(stores.coordinator, log, span)
     except LogGone:
         return Outcome.GONE
-    return Outcome.UNREADABLE if now == list(rows) else Outcome.CHANGED
+    return Outcome.UNREADABLE if now.rows == list(rows) else Outcome.CHANGED
 
 
 def swaps_of(log: Log, rows: Sequence[Row], cleaned: Sequence[Cleaned], builder: MergedBuilder) -> Iterator[Swap]:
     """Add the rest of neighbouring rows to an object; yield the swaps that put it in their place, in their order."""
     old: list[Row] = []
     left: list[Cleaned] = []
-    length = 0
+    length = ended = 0
     for row, one in zip(rows, cleaned, strict=True):
-        if old and (len(old) == MAX_ROWS_PER_SWAP or (length and length + len(one.data) > ROW_BYTES)):
+        is_full = len(old) == MAX_ROWS_PER_SWAP or ended + len(one.ended) > MAX_ENDED_PER_SWAP
+        if old and (is_full or (length and length + len(one.data) > ROW_BYTES)):
             yield _swap(log, old, left, builder)
-            old, left, length = [], [], 0
+            old, left, length, ended = [], [], 0, 0
         old.append(row)
         left.append(one)
         length += len(one.data)
+        ended += len(one.ended)
     if old:
         yield _swap(log, old, left, builder)
 
 
 def _swap(log: Log, old: Sequence[Row], left: Sequence[Cleaned], builder: MergedBuilder) -> Swap:
+    ended = tuple(offset for one in left for offset in one.ended)
     left = [one for one in left if one.data]
     new = None
     if left:
@@ -215,4 +225,4 @@ def _swap(log: Log, old: Sequence[Row], left: Sequence[Cleaned], builder: Merged
             max_timestamp_ms=min(newest_ms, max(row.max_timestamp_ms for row in old)),
             append_time_ms=max(row.append_time_ms for row in old),
         )
-    return Swap(log.topic_id, log.partition, tuple(old), new)
+    return Swap(log.topic_id, log.partition, tuple(old), new, ended)

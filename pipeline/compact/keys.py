@@ -8,14 +8,17 @@ from typing import Any
 
 import pyarrow
 
+from pipeline.aborted import Aborted
 from pipeline.compact.chunk import Unread, unread_of
+from pipeline.compact.markers import LastEvents, Place, note_event
 from pipeline.compact.plan import Chunk, Span
-from pipeline.compact.spans import ReadRow, Work, iterate, read_rows, rows_now
+from pipeline.compact.spans import Found, ReadRow, Work, iterate, read_rows, rows_now
 from pipeline.logs import LogGone
 from pipeline.reading import RowUnreadable
 from pipeline.source.decoding import decode, no_garbage_collection
 from pipeline.stores import opened
 from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.inspection.stores import Stores
 from proxy.records.batches import BatchBounds, RecordsError, read_header
 from proxy.storage.interface import StorageError
@@ -29,14 +32,15 @@ _TRIES = 3
 """At rows whose objects are gone: what rewrote them may be rewritten again."""
 
 Keys = dict[bytes, int]
+Events = dict[Place, LastEvents]
 
 
-def key_batches(work: Work, chunk: Chunk, note: Callable[[int, Unread], None]) -> Iterator[Any]:
+def key_batches(work: Work, chunk: Chunk, note: Callable[[int, Unread], None], events: Events) -> Iterator[Any]:
     """Yield all keys of a chunk's records, as Arrow record batches of SCHEMA; a frequent key may be left out in part.
 
-    `note` is called with each log that could not be read completely.
+    `note` is called with each log that could not be read completely. `events` gets those of the chunk's spans.
     """
-    for log, latest in iterate(_keys_of_chunk(work, chunk)):
+    for log, latest in iterate(_keys_of_chunk(work, chunk, events)):
         if isinstance(latest, Unread):
             note(log, latest)
             continue
@@ -50,11 +54,11 @@ def key_batches(work: Work, chunk: Chunk, note: Callable[[int, Unread], None]) -
         )
 
 
-async def _keys_of_chunk(work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
+async def _keys_of_chunk(work: Work, chunk: Chunk, events: Events) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
     try:
         async with (
             opened(work.settings, patient=True) as stores,
-            aclosing(keys_in(stores, work, chunk)) as found,
+            aclosing(keys_in(stores, work, chunk, events)) as found,
         ):
             async for one in found:
                 yield one
@@ -63,17 +67,23 @@ async def _keys_of_chunk(work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, 
             yield span.log, Unread("storage_error", f"its objects can't be read: {error}")
 
 
-async def keys_in(stores: Stores, work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
-    """Logs and keys as in SCHEMA, a bounded number at a time; and what of them can't be read."""
+async def keys_in(
+    stores: Stores, work: Work, chunk: Chunk, events: Events
+) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
+    """Logs and keys as in SCHEMA, a bounded number at a time; and what of them can't be read. `events` is filled."""
     latest: dict[int, Keys] = {}
     count = size_bytes = 0
-    async for span, read in _reads(stores, work, chunk):
+    aborted: dict[Span, Aborted] = {}
+    async for span, read in _reads(stores, work, chunk, aborted):
         if isinstance(read, RowUnreadable):
             yield span.log, unread_of(read)
             continue
         for batch in read.bounds:
+            run = read.run[batch.position : batch.position + batch.length]
+            if span.start <= batch.base_offset < span.end:
+                note_event(events.setdefault(Place(span.log, span.start), {}), read_header(run), batch.base_offset)
             try:
-                found = keys_of(read.run[batch.position : batch.position + batch.length], span)
+                found = keys_of(run, span, aborted[span])
             except RecordsError as error:
                 yield span.log, unread_of(_corrupt(read.row, batch, error))
                 continue
@@ -91,9 +101,22 @@ async def keys_in(stores: Stores, work: Work, chunk: Chunk) -> AsyncGenerator[tu
         yield log, keys
 
 
-async def _reads(stores: Stores, work: Work, chunk: Chunk) -> AsyncIterator[tuple[Span, ReadRow | RowUnreadable]]:
-    """Yield all rows of the chunk, though they may be replaced meanwhile; none of logs that are gone."""
-    found = [(span, row) for span in chunk for row in await _rows(stores, work, span)]
+async def _reads(
+    stores: Stores, work: Work, chunk: Chunk, aborted: dict[Span, Aborted]
+) -> AsyncIterator[tuple[Span, ReadRow | RowUnreadable]]:
+    """Yield all rows of the chunk, though they may be replaced meanwhile; none of logs that are gone.
+
+    `aborted` gets the aborted transactions of each span before its rows come.
+    """
+    known: dict[Span, frozenset[AbortedTransaction]] = {}
+
+    async def rows_of(span: Span) -> list[Row]:
+        there = await _rows(stores, work, span)
+        known[span] = known.get(span, frozenset()) | there.aborted
+        aborted[span] = Aborted(known[span])
+        return there.rows
+
+    found = [(span, row) for span in chunk for row in await rows_of(span)]
     for tries_left in reversed(range(_TRIES)):
         missing: list[tuple[Span, RowUnreadable]] = []
         async for place, read in read_rows(stores.storage, [row for _, row in found]):
@@ -105,7 +128,7 @@ async def _reads(stores: Stores, work: Work, chunk: Chunk) -> AsyncIterator[tupl
         found = []
         for span in dict.fromkeys(span for span, _ in missing):
             errors = [error for other, error in missing if other == span]
-            now = await _rows(stores, work, span)
+            now = await rows_of(span)
             ranges = [(error.row.base_offset, error.row.last_offset) for error in errors if error.row is not None]
             for error in errors:
                 if error.row in now:
@@ -116,24 +139,26 @@ async def _reads(stores: Stores, work: Work, chunk: Chunk) -> AsyncIterator[tupl
             return
 
 
-async def _rows(stores: Stores, work: Work, span: Span) -> list[Row]:
+async def _rows(stores: Stores, work: Work, span: Span) -> Found:
     try:
         return await rows_now(stores.coordinator, work.logs[span.log], span)
     except LogGone:
-        return []
+        return Found([], frozenset())
 
 
 def _overlaps(row: Row, ranges: Sequence[tuple[int, int]]) -> bool:
     return any(row.base_offset <= last and row.last_offset >= first for first, last in ranges)
 
 
-def keys_of(batch: bytearray | memoryview, span: Span) -> Keys:
-    """Return the keys of a batch's records within the span, each with the code of its last record; none of batches that
-    compaction leaves alone. Raises RecordsError."""
+def keys_of(batch: bytearray | memoryview, span: Span, aborted: Aborted) -> Keys:
+    """Return the keys of a batch's records within the span, each with the code of its last record; none of control
+    batches and of aborted transactions. Raises RecordsError."""
     header = read_header(batch)
-    if header.is_control or header.is_transactional or not header.record_count:
-        return {}
     base_offset = int.from_bytes(batch[:8], "big")
+    if header.is_control or not header.record_count:
+        return {}
+    if header.is_transactional and aborted.has(header.producer_id, base_offset):
+        return {}
     found: Keys = {}
     with no_garbage_collection():
         records, _ = decode(memoryview(batch), header, base_offset)

@@ -30,7 +30,7 @@ class Log(NamedTuple):
     topic_id: bytes
     partition: int
     end_offset: int
-    """Exclusive: up to there it can be cleaned."""
+    """Exclusive: up to there it can be cleaned, to the last stable offset at most."""
     delete_retention_ms: int
 
     @property
@@ -175,7 +175,7 @@ async def _plan_log(
     first_dirty = first_dirty_offset(compacted, described.log_start_offset, described.high_watermark)
     cleanable = Cleanable(configs, first_dirty=first_dirty, now_ms=now_ms)
     cutter = Cutter(len(plan.logs), chunk_bytes)
-    await _add_rows(coordinator, topic.topic_id, partition, described.high_watermark, cleanable, cutter)
+    await _add_rows(coordinator, topic.topic_id, partition, described.last_stable_offset, cleanable, cutter)
     spans = cutter.spans()
     if not spans:
         plan.logs_empty += 1
@@ -194,7 +194,8 @@ async def _add_rows(
 ) -> None:
     async for rows in rows_of_log(coordinator, topic_id, partition, end=end):
         for row in rows:
-            if not cleanable.takes(row):
+            # Rows are cleaned as a whole: in one that goes beyond the end, a transaction is open.
+            if row.last_offset >= end or not cleanable.takes(row):
                 return
             cutter.add(row)
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from pipeline.aborted import NONE_ABORTED, Aborted
 from pipeline.compact.records import NO_TIMESTAMP, batch_of, delete_horizon_ms, emptied, kept_of, moved, records_of
 from proxy.coordinator.packing import LAST_SEQUENCE
 from proxy.records.batches import BatchBounds, BatchHeader, read_header
@@ -28,7 +29,19 @@ class Cleaning(NamedTuple):
     """Exclusive, of all that is looked at: the batch that ends there is kept, empty or not, so that the end stays."""
     last_sequences: Collection[tuple[int, int, int]] = ()
     """Producer ID, epoch and last sequence of the known producers. The batch that holds such a sequence is kept, empty
-    or not."""
+    or not. For a producer that has only a marker, the sequence is -1."""
+    aborted: Aborted = NONE_ABORTED
+    """Aborted transactions, whose records go."""
+
+
+class Event(NamedTuple):
+    """A batch of a transaction, or a marker, as it was before the run."""
+
+    offset: int
+    producer_id: int
+    is_marker: bool
+    is_empty: bool
+    """True for a marker whose record an earlier run has removed."""
 
 
 class Cleaned(NamedTuple):
@@ -45,31 +58,42 @@ class Cleaned(NamedTuple):
     tombstones_removed: int
     changed: bool
     """True if `data` differs from the original."""
+    events: tuple[Event, ...] = ()
+    """Batches of transactions and markers before the run, in the order of their offsets."""
+    ended: tuple[int, ...] = ()
+    """Offsets of markers of aborted transactions that were removed."""
 
 
 def clean_row(run: Buffer, bounds: Sequence[BatchBounds], survivors: Sequence[int], cleaning: Cleaning) -> Cleaned:
-    """Return the rest of a row's batches. `run` has their bytes, with offsets in place. Raises RecordsError."""
+    """Return the rest of a row's batches, with all markers of transactions: `markers.py` decides about these.
+
+    `run` has their bytes, with offsets in place. Raises RecordsError.
+    """
     parts: list[Buffer] = []
     last_offset = -1
     newest_ms: int | None = None
     before = after = tombstones = 0
     changed = False
+    events: list[Event] = []
     with memoryview(run) as view:
         for batch, kept in _with_survivors(bounds, survivors):
             data = view[batch.position : batch.position + batch.length]
             header = read_header(data)
+            if header.is_transactional:
+                is_empty = header.is_control and not header.record_count
+                events.append(Event(batch.base_offset, header.producer_id, header.is_control, is_empty))
             left, removed = clean_batch(data, header, batch, kept, cleaning)
-            before += header.record_count
+            before += 0 if header.is_control else header.record_count
             tombstones += removed
             changed = changed or left is not data
             if left is not None:
                 header = read_header(left)
-                after += header.record_count
+                after += 0 if header.is_control else header.record_count
                 newest_ms = header.max_timestamp_ms if newest_ms is None else max(newest_ms, header.max_timestamp_ms)
                 last_offset = batch.last_offset
                 parts.append(left)
         newest_ms = NO_TIMESTAMP if newest_ms is None else newest_ms
-        return Cleaned(b"".join(parts), last_offset, newest_ms, before, after, tombstones, changed)
+        return Cleaned(b"".join(parts), last_offset, newest_ms, before, after, tombstones, changed, tuple(events))
 
 
 def clean_batch(
@@ -77,11 +101,12 @@ def clean_batch(
 ) -> tuple[memoryview | bytes | None, int]:
     """Return the rest of a batch and the number of removed tombstones; the batch itself if unchanged, None if removed.
 
-    `survivors` are those within its offsets. Control batches and those of transactions are left as they are, because it
-    is not known here whether they count. Raises RecordsError.
+    `survivors` are those within its offsets. Control batches are left as they are. Raises RecordsError.
     """
-    if header.is_control or header.is_transactional:
+    if header.is_control:
         return batch, 0
+    if header.is_transactional and cleaning.aborted.has(header.producer_id, bounds.base_offset):
+        return _without_records(batch, header, bounds, cleaning), 0
     horizon_ms = delete_horizon_ms(header)
     expired = horizon_ms is not None and horizon_ms <= cleaning.now_ms
     tombstones = {code >> 1 for code in survivors if code & 1}
@@ -110,14 +135,16 @@ def _without_records(
 ) -> memoryview | bytes | None:
     """Return the bare header if it is needed for a producer's last sequence or the end of what was looked at."""
     is_last = bounds.last_offset + 1 == cleaning.end_offset
-    if not is_last and _last_sequence(header) not in cleaning.last_sequences:
+    if not is_last and last_sequence(header) not in cleaning.last_sequences:
         return None
     return batch if header.record_count == 0 else emptied(batch, header)
 
 
-def _last_sequence(header: BatchHeader) -> tuple[int, int, int]:
-    """Return the sequence as in `Cleaning.last_sequences`; for a batch without a producer one that is not in there."""
-    last = (header.base_sequence + header.last_offset_delta) & LAST_SEQUENCE if header.producer_id >= 0 else -1
+def last_sequence(header: BatchHeader) -> tuple[int, int, int]:
+    """Return the sequence as in `Cleaning.last_sequences`, for a marker -1; for a batch without a producer one that is
+    not in there."""
+    has_sequence = header.producer_id >= 0 and not header.is_control
+    last = (header.base_sequence + header.last_offset_delta) & LAST_SEQUENCE if has_sequence else -1
     return header.producer_id, header.producer_epoch, last
 
 

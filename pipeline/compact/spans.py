@@ -8,10 +8,11 @@ from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
 from pipeline.compact.plan import Chunk, Log, Span
-from pipeline.logs import patiently, rows_of_log
+from pipeline.logs import pages_of_log, patiently
 from pipeline.reading import RowUnreadable, coalesce, fetch_ranges, row_batches
 from proxy.config import Settings
 from proxy.coordinator.interface import Coordinator, Row
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.records.batches import BatchBounds
 from proxy.storage.interface import ObjectStorage
 
@@ -41,14 +42,25 @@ class ReadRow(NamedTuple):
     bounds: Sequence[BatchBounds]
 
 
-async def rows_now(coordinator: Coordinator, log: Log, span: Span) -> list[Row]:
+class Found(NamedTuple):
+    """The rows of a span, and the aborted transactions that have records in them."""
+
+    rows: list[Row]
+    aborted: frozenset[AbortedTransaction]
+
+
+async def rows_now(coordinator: Coordinator, log: Log, span: Span) -> Found:
     """Return the rows that hold offsets of the span. Raises LogGone, ShardFenced and CoordinatorUnavailable."""
 
-    async def rows() -> list[Row]:
-        pages = rows_of_log(coordinator, log.topic_id, log.partition, start=span.start, end=span.end)
-        return [row async for page in pages for row in page]
+    async def found() -> Found:
+        rows: list[Row] = []
+        aborted: set[AbortedTransaction] = set()
+        async for page in pages_of_log(coordinator, log.topic_id, log.partition, start=span.start, end=span.end):
+            rows += page.rows
+            aborted.update(page.aborted)
+        return Found(rows, frozenset(aborted))
 
-    return await patiently(rows)
+    return await patiently(found)
 
 
 async def read_rows(storage: ObjectStorage, rows: Sequence[Row]) -> AsyncIterator[tuple[int, ReadRow | RowUnreadable]]:

@@ -7,6 +7,7 @@ executors' memory. The driver sees none of it: a chunk's survivors are one parti
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 from array import array
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.compact.chunk import ChunkAnswer, Unread, rewrite_chunk
 from pipeline.compact.keys import SCHEMA, key_batches
+from pipeline.compact.markers import LastEvents, Place, left_before
 from pipeline.compact.spans import Work
 from pipeline.errors import PipelineError
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _PLACED = "chunk int, log int, code bigint"
 _ANSWER = "answer binary"
+_BEFORE = "diskless.compact.before"
+"""Property of the job that rewrites a chunk: `chunk.Before` as JSON. It is known only after all keys were read."""
 
 Batches = Iterator[Any]
 """Arrow record batches."""
@@ -37,6 +41,8 @@ class KeysRead:
     """Chunks whose keys a task has read to the end."""
     unread: dict[int, Unread] = field(default_factory=dict)
     """Logs that a task could not read completely, with one reason each."""
+    events: dict[Place, LastEvents] = field(default_factory=dict)
+    """The last transactional batches of spans."""
 
     def note(self, log: int, unread: Unread) -> None:
         """Add a log that could not be read completely."""
@@ -52,6 +58,7 @@ class _Together:
     def addInPlace(self, one: KeysRead, other: KeysRead) -> KeysRead:
         one.chunks |= other.chunks
         one.unread.update(other.unread)
+        one.events.update(other.events)
         return one
 
 
@@ -68,6 +75,9 @@ class Survivors:
         self._read: Accumulator[KeysRead] = self._context.accumulator(KeysRead(), _Together())  # type: ignore[arg-type]
         self._answers: RDD[Row] = _answers(spark, self._work, self._read, self._chunks).rdd
         self._partition(self._chunks)
+        spans = (Place(span.log, span.start) for chunk in work.chunks for span in chunk)
+        self._left_before = left_before(spans, self._read.value.events)
+        self._plan = work.chunks
         if missing := set(range(self._chunks)) - self._read.value.chunks:
             raise PipelineError(f"Spark has not reported whether {len(missing)} tasks read all keys")
 
@@ -82,6 +92,8 @@ class Survivors:
 
     def rewrite(self, chunk: int) -> ChunkAnswer:
         """Have a chunk rewritten by an executor, in a Spark job that this thread waits for."""
+        here = {span.log: self._left_before.get(Place(span.log, span.start), ()) for span in self._plan[chunk]}
+        self._context.setLocalProperty(_BEFORE, json.dumps({log: sorted(ids) for log, ids in here.items() if ids}))
         answer: ChunkAnswer = self._partition(chunk)
         return answer
 
@@ -121,7 +133,7 @@ def _read_keys(work: Broadcast[Work], read: Accumulator[KeysRead]) -> Callable[[
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 keys = KeysRead({number})
-                yield from key_batches(work.value, work.value.chunks[number], keys.note)
+                yield from key_batches(work.value, work.value.chunks[number], keys.note, keys.events)
                 read.add(keys)
 
     return read_keys
@@ -170,7 +182,8 @@ def _rewrite(work: Broadcast[Work]) -> Callable[[Batches], Batches]:
         number = context.partitionId()
         answer: ChunkAnswer | None = None
         if number < len(work.value.chunks):
-            answer = asyncio.run(rewrite_chunk(work.value, work.value.chunks[number], _by_log(batches)))
+            before = {int(log): ids for log, ids in json.loads(context.getLocalProperty(_BEFORE) or "{}").items()}
+            answer = asyncio.run(rewrite_chunk(work.value, work.value.chunks[number], _by_log(batches), before))
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(answer)], pyarrow.binary())], names=["answer"])
 
     return rewrite

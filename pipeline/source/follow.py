@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from pipeline.aborted import Aborted
+from pipeline.aborted import NONE_ABORTED, Aborted
 from pipeline.logs import patiently
 from pipeline.reading import Range, RowUnreadable, coalesce, fetch_ranges, row_batches
 from pipeline.source.errors import DataLoss, SourceError
@@ -35,7 +35,6 @@ MAX_BYTES_IN_FLIGHT = 33_554_432
 MAX_ATTEMPTS = 3
 """Number of look-ups without progress that may name the same missing object; the last of them is an error."""
 _PAUSE_S = 0.2
-NONE_ABORTED = Aborted()
 
 
 class Run(NamedTuple):

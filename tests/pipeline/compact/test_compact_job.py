@@ -17,6 +17,7 @@ from pipeline.commands import app
 from pipeline.compact import job
 from pipeline.compact.chunk import ChunkAnswer
 from pipeline.compact.plan import Plan
+from pipeline.compact.records import delete_horizon_ms
 from pipeline.compact.survivors import Survivors
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
@@ -26,11 +27,22 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import open_stores
+from proxy.records.batches import read_header
 from tests.pipeline.compact.running import compact
-from tests.support.keyed import Keyed, keyed_batch, last_of_each_key, log_records, rows_in, write_batches
+from tests.support.keyed import (
+    Keyed,
+    decoded,
+    keyed_batch,
+    last_of_each_key,
+    log_batches,
+    log_records,
+    rows_in,
+    write_batches,
+)
 from tests.support.merging import merge_rows
 from tests.support.records import Stored
 from tests.support.segments import make_topic
+from tests.support.transactions import TransactionalLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +97,39 @@ async def test_compaction_keeps_the_last_record_of_each_key(light_settings: Sett
         ends = [one.high_watermark for one in await stores.coordinator.describe(topic.topic_id, range(3)) if one]
         assert await stores.coordinator.rows.compacted([(topic.topic_id, number) for number in range(3)]) == ends
     assert (await compact(light_settings, spark)).figures["logs_not_due"] == 3
+
+
+async def test_markers_of_transactions_that_several_tasks_compact(
+    light_settings: Settings, spark: SparkSession
+) -> None:
+    """The task that has a marker knows whether its transaction has a batch in another task's span."""
+    topic = await make_topic(light_settings, "transactional", 1, {**COMPACT, "delete.retention.ms": "0"})
+    async with open_stores(light_settings) as stores:
+        log = TransactionalLog(stores, topic)
+        await log.write([Keyed(b"key", b"committed")], 70)
+        await log.write([Keyed(b"key", b"aborted")], 71)
+        await log.end(71, committed=False)
+        await log.end(70, committed=True)
+        await log.write([Keyed(b"other", b"committed")], 71)
+        await log.end(71, committed=True)
+        await log.write([Keyed(b"last", b"value")])
+    found = []
+    for _ in range(3):
+        report = await compact(light_settings, spark, force=True, task_bytes=1)
+        assert report.findings == []
+        batches = [(read_header(batch), batch) for batch in await log_batches(light_settings, topic)]
+        markers = {int.from_bytes(batch[:8], "big"): header for header, batch in batches if header.is_control}
+        horizons = [delete_horizon_ms(header) is not None for header in markers.values()]
+        async with open_stores(light_settings) as stores:
+            page = await stores.coordinator.rows.index_page(topic.topic_id, 0, 0)
+        found.append((list(markers), horizons, [one.last_offset for one in page.aborted]))
+        left = decoded([batch for header, batch in batches if not header.is_control])
+        assert [one.value for one in left] == [b"committed", b"committed", b"value"]
+    assert found == [
+        ([2, 3, 5], [False, False, False], [2]),
+        ([2, 3, 5], [True, False, False], [2]),
+        ([3, 5], [False, False], []),
+    ]
 
 
 async def test_a_merge_and_produces_during_a_compaction(

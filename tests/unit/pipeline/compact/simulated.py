@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 from pipeline.compact.apply import Applier, State
 from pipeline.compact.chunk import Unread, rewrite_in
-from pipeline.compact.keys import keys_in
+from pipeline.compact.keys import Events, keys_in
+from pipeline.compact.markers import Place, left_before
 from pipeline.compact.plan import Plan, plan_logs
 from pipeline.compact.spans import Work, read_rows
 from pipeline.merge.layout import swap_of
@@ -116,7 +117,10 @@ class Simulated:
         plan = await plan_logs(stores, [self.topic], now_ms=self.log.now_ms, chunk_bytes=self.chunk_bytes, force=force)
         work = Work(None, tuple(plan.logs), tuple(plan.chunks), self.log.now_ms, dry_run=False)  # type: ignore[arg-type]
         applier = Applier(_Hooked(self), plan)  # type: ignore[arg-type]
-        survivors = await self._survivors(stores, work, plan, applier)
+        events: Events = {}
+        survivors = await self._survivors(stores, work, plan, applier, events)
+        places = [Place(span.log, span.start) for chunk in plan.chunks for span in chunk]
+        left = left_before(places, events)
         numbers = list(range(len(plan.chunks)))
         self.chance.shuffle(numbers)
         for number in numbers:
@@ -131,13 +135,16 @@ class Simulated:
                 )
                 for span in chunk
             }
-            await applier.take(number, await rewrite_in(stores, work, chunk, here))
+            before = {span.log: left.get(Place(span.log, span.start), ()) for span in chunk}
+            await applier.take(number, await rewrite_in(stores, work, chunk, here, before))
         return applier
 
-    async def _survivors(self, stores: Stores, work: Work, plan: Plan, applier: Applier) -> dict[int, dict[bytes, int]]:
+    async def _survivors(
+        self, stores: Stores, work: Work, plan: Plan, applier: Applier, events: Events
+    ) -> dict[int, dict[bytes, int]]:
         last: dict[int, dict[bytes, int]] = {}
         for chunk in plan.chunks:
-            async for log, keys in keys_in(stores, work, chunk):
+            async for log, keys in keys_in(stores, work, chunk, events):
                 if isinstance(keys, Unread):
                     applier.stop(log, State.FAILED, keys.text, keys.kind)
                     continue

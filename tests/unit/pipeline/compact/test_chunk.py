@@ -38,7 +38,7 @@ async def test_rows_that_are_replaced_meanwhile_are_not_a_loss() -> None:
         return await fetch(key, start, end)
 
     stores.storage.fetch = merging  # type: ignore[method-assign]
-    answer = await rewrite_in(stores, work, work.chunks[0], {0: [3 << 1]})
+    answer = await rewrite_in(stores, work, work.chunks[0], {0: [3 << 1]}, {})
 
     assert [one.outcome for one in answer.spans] == [Outcome.CHANGED]
     assert answer.bytes_written == 0
@@ -52,7 +52,7 @@ async def test_a_missing_object_is_reported_by_name() -> None:
         raise ObjectMissing(key)
 
     stores.storage.fetch = without  # type: ignore[method-assign]
-    answer = await rewrite_in(stores, work, work.chunks[0], {0: [3 << 1]})
+    answer = await rewrite_in(stores, work, work.chunks[0], {0: [3 << 1]}, {})
 
     (one,) = answer.spans
     assert one.outcome is Outcome.UNREADABLE
@@ -67,7 +67,7 @@ async def test_rows_that_cross_the_end_of_the_span_are_left_for_another_time() -
     await log.produce([Keyed(b"key", b"4")])
     await log.log.swap(0, 2, 3)
 
-    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [3 << 1]})
+    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [3 << 1]}, {})
 
     assert [one.outcome for one in answer.spans] == [Outcome.CHANGED]
 
@@ -77,7 +77,7 @@ async def test_a_log_that_was_deleted_completely_needs_no_work() -> None:
     work = await planned(log)
     log.log.coordinator._trim(log.log.coordinator.logs[TOPIC, 0], 4)
 
-    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [3 << 1]})
+    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [3 << 1]}, {})
 
     assert [one.outcome for one in answer.spans] == [Outcome.UNCHANGED]
 
@@ -86,9 +86,9 @@ async def test_a_dry_run_uploads_nothing_and_reports_the_same() -> None:
     log = await written(4)
     objects = set(log.log.storage.objects)
 
-    dry = await rewrite_in(log.stores(), work := await planned(log, dry_run=True), work.chunks[0], {0: [3 << 1]})
+    dry = await rewrite_in(log.stores(), work := await planned(log, dry_run=True), work.chunks[0], {0: [3 << 1]}, {})
     assert set(log.log.storage.objects) == objects
-    real = await rewrite_in(log.stores(), work := await planned(log), work.chunks[0], {0: [3 << 1]})
+    real = await rewrite_in(log.stores(), work := await planned(log), work.chunks[0], {0: [3 << 1]}, {})
 
     assert len(set(log.log.storage.objects) - objects) == 1
     assert (dry.bytes_written, dry.records_before, dry.records_after) == (real.bytes_written, 4, 1)
@@ -100,7 +100,7 @@ async def test_rows_end_at_a_mebibyte_or_at_as_many_as_a_swap_takes(monkeypatch:
     log = await written(9)
     work = await planned(log)
 
-    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [offset << 1 for offset in (3, 4, 5, 8)]})
+    answer = await rewrite_in(log.stores(), work, work.chunks[0], {0: [offset << 1 for offset in (3, 4, 5, 8)]}, {})
 
     swaps = answer.spans[0].swaps
     assert [[row.base_offset for row in swap.old] for swap in swaps] == [[0, 1, 2], [3, 4], [5, 6, 7], [8]]

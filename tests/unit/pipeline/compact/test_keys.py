@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.aborted import NONE_ABORTED
 from pipeline.compact import keys
 from pipeline.compact.chunk import Unread
 from pipeline.compact.keys import keys_in, keys_of
@@ -32,7 +33,7 @@ def test_keys_and_the_offsets_of_their_last_records(records: list[Keyed], codec:
     batch = keyed_batch(records, codec=codec)
     patch_offsets(batch, 0, 0)
 
-    found = keys_of(batch, Span(0, start, end, 0, 0))
+    found = keys_of(batch, Span(0, start, end, 0, 0), NONE_ABORTED)
 
     wanted: dict[bytes, int] = {}
     for offset, record in enumerate(records):
@@ -46,8 +47,8 @@ def test_keys_of_records_whose_header_keys_are_not_utf_8(codec: int) -> None:
     batch = foreign_header_batch([Keyed(b"key", b"value"), Keyed(None, b"value"), Keyed(b"gone", None)], codec=codec)
     patch_offsets(batch, 7, 0)
 
-    assert keys_of(batch, EVERYWHERE) == {b"key": 7 << 1, b"gone": 9 << 1 | 1}
-    assert keys_of(batch, Span(0, 0, 9, 0, 0)) == {b"key": 7 << 1}
+    assert keys_of(batch, EVERYWHERE, NONE_ABORTED) == {b"key": 7 << 1, b"gone": 9 << 1 | 1}
+    assert keys_of(batch, Span(0, 0, 9, 0, 0), NONE_ABORTED) == {b"key": 7 << 1}
 
 
 @given(RECORDS, st.integers(0, 4), st.data())
@@ -57,7 +58,7 @@ def test_foreign_bytes_raise_the_one_error(records: list[Keyed], codec: int, dat
         batch[data.draw(st.integers(61, len(batch) - 1))] ^= data.draw(st.integers(1, 255))
 
     try:
-        found = keys_of(batch, EVERYWHERE)
+        found = keys_of(batch, EVERYWHERE, NONE_ABORTED)
     except RecordsError:
         return
     assert len(found) <= len(records)
@@ -68,7 +69,7 @@ async def found_keys(log: Simulated, stores: Stores) -> tuple[dict[bytes, int], 
     work = Work(None, (Log("t", TOPIC, 0, span.end, 0),), ((span,),), 0, dry_run=False)  # type: ignore[arg-type]
     found: dict[bytes, int] = {}
     unread: list[Unread] = []
-    async for _, of_log in keys_in(stores, work, (span,)):
+    async for _, of_log in keys_in(stores, work, (span,), {}):
         if isinstance(of_log, Unread):
             unread.append(of_log)
         else:
@@ -138,7 +139,7 @@ async def test_a_storage_error_is_reported_for_every_log_of_the_chunk(monkeypatc
     logs = tuple(Log("t", TOPIC, partition, 1, 0) for partition in range(2))
     work = Work(None, logs, (tuple(spans),), 0, dry_run=False)  # type: ignore[arg-type]
 
-    found = [one async for one in keys._keys_of_chunk(work, tuple(spans))]
+    found = [one async for one in keys._keys_of_chunk(work, tuple(spans), {})]
 
     reason = Unread("storage_error", "its objects can't be read: no route to host")
     assert found == [(0, reason), (1, reason)]

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.aborted import Aborted
 from pipeline.compact.records import DELETE_HORIZON, delete_horizon_ms, kept_of, moved
-from pipeline.compact.rewrite import Cleaned, Cleaning, clean_row
+from pipeline.compact.rewrite import Cleaned, Cleaning, Event, clean_row
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.records.batches import RecordsError, check_offsets, patch_offsets, read_header
 from tests.support.keyed import START_MS, Keyed, Producer, decoded, keyed_batch
 from tests.support.records import Stored
@@ -184,15 +186,28 @@ def test_the_last_batch_of_all_stays_empty() -> None:
     assert cleaned.records == 0
 
 
-@pytest.mark.parametrize("attribute", [0x10, 0x20])
-def test_batches_of_transactions_are_left_alone(attribute: int) -> None:
+def test_markers_of_transactions_are_left_alone() -> None:
     row = row_of([[Keyed(b"a", b"1")]])
-    row.data[22] |= attribute
+    row.data[22] |= 0x30
 
     cleaned = clean_row(row.data, check_offsets(row.data, 1_000, 1_000), [], Cleaning(NOW_MS, RETENTION_MS, FAR_END))
 
     assert cleaned.data == row.data
     assert not cleaned.changed
+    assert cleaned.events == (Event(1_000, -1, True, False),)
+
+
+def test_records_of_aborted_transactions_go() -> None:
+    row = row_of([[Keyed(b"a", b"1")], [Keyed(b"b", b"2")]], producer=Producer(7, 0, 5))
+    row.data[22] |= 0x10
+    cleaning = Cleaning(NOW_MS, RETENTION_MS, FAR_END, (), Aborted([AbortedTransaction(1_009, 1_000, 7, 1_010)]))
+
+    cleaned = row.cleaned({1_000, 1_001}, cleaning)
+
+    assert decoded_row(cleaned.data, 1_000, 1_001) == row.records()[1:], "the second batch is of no transaction"
+    assert cleaned.events == (Event(1_000, 7, False, False),)
+    kept = row.cleaned({1_000, 1_001}, cleaning._replace(last_sequences={(7, 0, 5)}))
+    assert (read_header(kept.data).record_count, kept.records) == (0, 1), "the last sequence stays"
 
 
 def test_a_horizon_in_the_batch_is_not_moved() -> None:
