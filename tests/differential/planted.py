@@ -52,9 +52,9 @@ def time_lookup() -> None:
     """Let a lookup by time find only later records."""
 
     @_over(TimeLookup, "list_offsets")
-    async def list_offsets(original: Any, self: Any, requests: Sequence[ListRequest], *more: Any) -> Any:
+    async def list_offsets(original: Any, self: Any, requests: Sequence[ListRequest], *more: Any, **others: Any) -> Any:
         later = [one._replace(timestamp_ms=one.timestamp_ms + (one.timestamp_ms >= 0)) for one in requests]
-        return await original(self, later, *more)
+        return await original(self, later, *more, **others)
 
 
 def watermark() -> None:

@@ -19,7 +19,7 @@ import pytest
 import redis
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
-from proxy.coordinator.shards import partition_key, shard_of
+from proxy.coordinator.shards import NEIGHBOURS, partition_key, shard_of
 from proxy.demo.stack import Stack
 from proxy.demo.waiting import wait_until
 from tests.support.confluent import consumer, produce, produce_to, read
@@ -38,6 +38,8 @@ with warnings.catch_warnings():
 RACK = "rack-a"
 BOTH = (RACK, f"{RACK}-2")
 SHARDS = 4
+ONE_OF_EACH_SHARD = range(0, SHARDS * NEIGHBOURS, NEIGHBOURS)
+"""Partitions of a topic, one in each shard."""
 QUICK = {
     "redis": {"shards": SHARDS, "settle_ms": 1_500, "check_interval_ms": 200, "remember_interval_ms": 500},
     "garbage": {"interval_ms": 300, "grace_ms": 500, "orphan_sweep_interval_ms": 500, "orphan_age_ms": 4_000},
@@ -118,9 +120,9 @@ def test_a_shard_is_fenced_and_continues_once_the_loss_is_accepted(
 ) -> None:
     stack = new_stack(journal=False, racks=(RACK,), proxies_per_rack=2, overrides=QUICK, start_timeout_seconds=120.0)
     data = stack.directory / "data" / "redis" / "appendonlydir"
-    topic = new_topic(stack, "loses", DISKLESS, partitions=SHARDS)
+    topic = new_topic(stack, "loses", DISKLESS, partitions=SHARDS * NEIGHBOURS)
     sent = samples(5, "none")
-    produce_to(stack.bootstrap(RACK), topic, dict.fromkeys(range(SHARDS), sent))
+    produce_to(stack.bootstrap(RACK), topic, dict.fromkeys(ONE_OF_EACH_SHARD, sent))
     stack.stop_redis()
     shutil.copytree(data, tmp_path / "older")
     stack.start_redis()
@@ -175,4 +177,4 @@ def _healthy_partition(verdict: dict[str, Any], topic: str, stack: Stack) -> int
     assert isinstance(entry, bytes)
     topic_id = entry[1:17]
     well = {one["shard"] for one in verdict["shards"] if not one["fenced"]}
-    return next(number for number in range(SHARDS) if shard_of(partition_key(topic_id, number), SHARDS) in well)
+    return next(number for number in ONE_OF_EACH_SHARD if shard_of(partition_key(topic_id, number), SHARDS) in well)

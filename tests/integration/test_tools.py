@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from proxy.cli import app
 from proxy.demo.stack import Stack
+from proxy.diskless.produce_rules import APPEND_LATENCY
 from tests.support.confluent import produce, produce_to
 from tests.support.records import COMPRESSIONS, samples
 from tests.support.topics import CLASSIC, DISKLESS, admin, delete_topic, new_topic
@@ -108,8 +109,9 @@ def test_describe_shows_the_size_of_topics(stack: Stack) -> None:
 
 
 def test_objects_are_shared_until_one_topic_is_gone(stack: Stack) -> None:
-    """Put both topics in one object: one producer sends batches of both within one commit interval."""
-    one, other = (new_topic(stack, label, DISKLESS) for label in ("shared", "leaving"))
+    """Put both topics in one object: batches of both wait for each other."""
+    patient = {APPEND_LATENCY: "2000"}
+    one, other = (new_topic(stack, label, DISKLESS, configs=patient) for label in ("shared", "leaving"))
     segment = both_in_one_object(stack, one, other)
     figures = described(stack, one)
     assert figures["shared_bytes"] == figures["live_bytes"] > 0

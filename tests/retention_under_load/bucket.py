@@ -10,25 +10,21 @@ import asyncio
 import os
 import time
 from collections import deque
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from redis.asyncio import Redis
-
+from pipeline.source.reach import reached
 from proxy.config import Settings
-from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import FindRequest
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.lease import LEASE_MS
-from proxy.coordinator.redis import RedisCoordinator
-from proxy.coordinator.registry import RedisTopicRegistry
 from tests.retention_under_load.books import Problems
 
 _WHOLE_LOG = 1 << 40
 _WORK_SECONDS = 12.0
 """Seconds that two rounds of housekeeping and this check may take on a busy machine."""
-_MANY = 1_000_000
 
 
 class Allowance(NamedTuple):
@@ -77,11 +73,8 @@ class Bucket:
         self._problems = problems
         self._uploaders = uploaders
         self._loop = asyncio.new_event_loop()
-        self._client: Redis = self._loop.run_until_complete(connect(settings.redis))
-        self._coordinator = RedisCoordinator(
-            self._client, settings.redis, producer_id_expiration_ms=_MANY, producer_batches_remembered=5
-        )
-        self._registry = RedisTopicRegistry(self._client, settings.redis)
+        self._open = AsyncExitStack()
+        self._reach = self._loop.run_until_complete(self._open.enter_async_context(reached(settings)))
         self._root = Path(settings.storage.url.removeprefix("file://"))
         self.allowance = Allowance.of(settings)
         self.figures = Figures()
@@ -93,13 +86,13 @@ class Bucket:
         self._killed: deque[float] = deque()
 
     def close(self) -> None:
-        """Close the store's client."""
-        self._loop.run_until_complete(self._client.aclose())
+        """Close the connections to the store and to the journal."""
+        self._loop.run_until_complete(self._open.aclose())
         self._loop.close()
 
     def topics(self) -> dict[str, DisklessTopic]:
         """Return the registry's entries, by name."""
-        return {topic.name: topic for topic in self._loop.run_until_complete(self._registry.load()).topics}
+        return {topic.name: topic for topic in self._loop.run_until_complete(self._reach.topics())}
 
     def proxy_was_killed(self) -> None:
         """Note that a killed proxy may have left uploaded objects without a commit."""
@@ -193,7 +186,7 @@ class Bucket:
 
     async def _rows(self) -> dict[str, int]:
         """Return the bytes that rows name, by object."""
-        topics = (await self._registry.load()).topics
+        topics = await self._reach.topics()
         asked = [
             FindRequest(topic.topic_id, partition, 0, _WHOLE_LOG)
             for topic in topics
@@ -203,7 +196,7 @@ class Bucket:
         named: dict[str, int] = {}
         while asked:
             more = []
-            for request, answer in zip(asked, await self._coordinator.find(asked), strict=True):
+            for request, answer in zip(asked, await self._reach.coordinator.find(asked), strict=True):
                 if request.offset < answer.log_start_offset:
                     more.append(request._replace(offset=answer.log_start_offset))
                     continue

@@ -17,11 +17,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from proxy.config import load_settings
-from proxy.coordinator.connect import connect
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.demo.stack import Stack
 from proxy.housekeeping.housekeeper import LEASE
+from proxy.inspection.stores import open_registry
 from tests.retention_under_load.books import KINDS, PARTITIONS, Kind, Life, Problems
 from tests.retention_under_load.bucket import Bucket
 from tests.retention_under_load.clients import Reader, Sender
@@ -311,16 +310,8 @@ class Run:
 
     def _entry(self, name: str) -> DisklessTopic | None:
         """Return a topic's entry in the registry."""
-
-        async def load() -> DisklessTopic | None:
-            client = await connect(self._settings.redis)
-            try:
-                topics = (await RedisTopicRegistry(client, self._settings.redis).load()).topics
-            finally:
-                await client.aclose()
-            return next((topic for topic in topics if topic.name == name), None)
-
-        return asyncio.run(load())
+        topics = asyncio.run(open_registry(self._settings))
+        return next((topic for topic in topics if topic.name == name), None)
 
 
 def retention_under_load(stack: Stack, options: RunOptions, progress: Callable[[str], None] = lambda _: None) -> Report:

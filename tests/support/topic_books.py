@@ -11,12 +11,14 @@ from typing import cast
 from redis.asyncio import Redis
 
 from proxy.config import load_settings
+from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import shard_prefix
 from proxy.demo.stack import Stack
+from proxy.journal.opened import opened_journal
 from proxy.wire.header import request_header
 from proxy.wire.metadata import MetadataTopic, build_metadata_request, metadata_topics
 
@@ -27,23 +29,26 @@ SETTLED_SECONDS = 90.0
 class Books:
     """The state of topics in the coordinator and in the brokers, read directly."""
 
-    def __init__(self, stack: Stack, client: Redis) -> None:
-        settings = load_settings(stack.config_path(stack.options.racks[0])).redis
+    def __init__(
+        self, stack: Stack, client: Redis, coordinator: RedisCoordinator, registry: RedisTopicRegistry, shards: int
+    ) -> None:
         self._stack = stack
         self._client = client
-        self._registry = RedisTopicRegistry(client, settings)
-        self._coordinator = RedisCoordinator(
-            client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
-        )
-        self._shards = settings.shards
+        self._coordinator = coordinator
+        self._registry = registry
+        self._shards = shards
 
     @classmethod
     @asynccontextmanager
     async def of(cls, stack: Stack) -> AsyncIterator[Books]:
         """Open the books of a stack during the context."""
-        client = await connect(load_settings(stack.config_path(stack.options.racks[0])).redis)
+        settings = load_settings(stack.config_path(stack.options.racks[0]))
+        client = await connect(settings.redis)
         try:
-            yield cls(stack, client)
+            async with opened_journal(settings) as journal:
+                coordinator = coordinator_on(client, settings, journal)
+                registry = registry_on(client, settings, coordinator)
+                yield cls(stack, client, coordinator, registry, settings.redis.shards)
         finally:
             await client.aclose()
 

@@ -89,10 +89,12 @@ def test_topics_groups_and_offsets_on_both_kinds(stack: Stack) -> None:
     for topic in (classic, diskless):
         produce(stack.bootstrap("rack-a"), topic, samples(10, topic), partition=1)
     described = run(stack, "rack-b", TOPICS, "--describe", "--topic", diskless)
-    assert re.findall(r"Partition: (\d)\tLeader: (\d)\tReplicas: (\S+)\tIsr: (\S+)", described) == [
-        ("0", "2", "2", "2"),
-        ("1", "2", "2", "2"),
-    ]
+    shown = re.findall(r"Partition: (\d)\tLeader: (\d)\tReplicas: (\S+)\tIsr: (\S+)", described)
+    assert [(partition, leader) for partition, leader, _, _ in shown] == [("0", "2"), ("1", "2")]
+    for _, _, replicas, in_sync in shown:
+        assert replicas == in_sync
+        assert replicas.startswith("2,"), "the leader comes first"
+        assert sorted(replicas.split(",")) == ["1", "2", "3"], "one of each rack"
 
     both = ["--topic", classic, "--topic", diskless]
     offset_shell = ["--topic-partitions", f"{classic}:1,{diskless}:1"]
