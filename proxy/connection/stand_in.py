@@ -133,6 +133,8 @@ async def _within_steps(work: Coroutine[Any, Any, Any]) -> Any:
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        elif not task.cancelled():
+            task.exception()  # Taken also if the caller is cancelled: otherwise asyncio logs that nobody took it.
 
 
 async def wait_in_steps(task: asyncio.Task[Any], within_s: float) -> None:
