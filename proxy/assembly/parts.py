@@ -13,6 +13,7 @@ from proxy.assembly.creation_parts import CreationParts, build_creation
 from proxy.assembly.diskless_parts import DisklessParts, build_diskless
 from proxy.assembly.guard_parts import GuardParts, build_guard
 from proxy.assembly.housekeeping_parts import HousekeepingParts, build_housekeeping
+from proxy.assembly.marker_parts import MarkerParts, build_markers
 from proxy.assembly.process_parts import ProcessParts, build_process
 from proxy.assembly.replica_parts import ReplicaParts, build_replicas
 from proxy.assembly.room import RoomParts, Work
@@ -40,6 +41,7 @@ class Parts:
     replicas: ReplicaParts
     topics: TopicParts
     routing: RoutingParts
+    markers: MarkerParts
     creation: CreationParts
     accounting: AccountingParts
     housekeeping: HousekeepingParts
@@ -82,6 +84,7 @@ def build_parts(
     replicas = build_replicas(process, brokers)
     topics = build_topics(process, stores, brokers, lease)
     routing = build_routing(process, stores, brokers, topics, lease)
+    markers = build_markers(process, stores, brokers)
     creation = build_creation(process, stores, brokers, diskless, topics, routing)
     accounting = build_accounting(process, stores, brokers, diskless, topics, routing)
     housekeeping = build_housekeeping(process, stores, brokers, topics, routing, creation, accounting)
@@ -93,6 +96,7 @@ def build_parts(
         replicas=replicas,
         topics=topics,
         routing=routing,
+        markers=markers,
         creation=creation,
         accounting=accounting,
         housekeeping=housekeeping,

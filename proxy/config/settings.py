@@ -27,6 +27,7 @@ from proxy.config.rollups import Rollups
 from proxy.config.section import Reloadable, Texts, checked_patterns
 from proxy.config.security import check_principals
 from proxy.config.stores import Garbage, Redis, Storage
+from proxy.config.transactions import Transactions
 
 
 class Environment(EnvSettingsSource):
@@ -72,6 +73,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     fetch: FetchSettings = FetchSettings()
     garbage: Garbage = Garbage()
+    transactions: Transactions = Transactions()
     replication: Replication = Replication()
     prices: Prices = Prices()
     rollups: Rollups = Rollups()

@@ -1,0 +1,14 @@
+"""Transactions over classic and diskless topics."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from proxy.config.section import Section
+
+
+class Transactions(Section):
+    """Transactions over classic and diskless topics, which the brokers' markers in placeholder topics end."""
+
+    catch_up_timeout_ms: int = Field(default=2_000, ge=10)
+    """How long a proxy that waits for a marker tries to read it itself, at the placeholder topic's leader."""
