@@ -131,8 +131,8 @@ class ModelTransactions:
         found = [self._model.logs.get(log) for log in logs]
         return [log.shadow if log else None for log in found]
 
-    async def followed(self, for_ms: int) -> list[tuple[bytes, int]]:
-        """Return logs with an open transaction: times are not modelled."""
+    async def followed(self, for_ms: int, shards: Sequence[int] | None = None) -> list[tuple[bytes, int]]:
+        """Return logs with an open transaction: times and shards are not modelled."""
         return [key for key, log in self._model.logs.items() if log.unstable()]
 
     def _known(self, log: PartitionLog, producer_id: int) -> Transaction:

@@ -84,7 +84,7 @@ def build_parts(
     replicas = build_replicas(process, brokers)
     topics = build_topics(process, stores, brokers, lease)
     routing = build_routing(process, stores, brokers, topics, lease)
-    markers = build_markers(process, stores, brokers)
+    markers = build_markers(process, stores, brokers, diskless, routing)
     creation = build_creation(process, stores, brokers, diskless, topics, routing)
     accounting = build_accounting(process, stores, brokers, diskless, topics, routing)
     housekeeping = build_housekeeping(process, stores, brokers, topics, routing, creation, accounting)

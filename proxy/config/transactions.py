@@ -12,3 +12,6 @@ class Transactions(Section):
 
     catch_up_timeout_ms: int = Field(default=2_000, ge=10)
     """How long a proxy that waits for a marker tries to read it itself, at the placeholder topic's leader."""
+    followed_ms: int = Field(default=600_000, ge=1_000)
+    """How long a placeholder topic's partition is read after its last transaction. After that, the first marker of the
+    next transaction is read up to a second later."""

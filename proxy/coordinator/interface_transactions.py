@@ -123,5 +123,6 @@ class TransactionCoordinator(Protocol):
         """Return up to where the markers of these logs (topic ID, partition) were applied; None if a log does not
         exist."""
 
-    async def followed(self, for_ms: int) -> list[tuple[bytes, int]]:
-        """Return the logs in which a transaction is open, or was in the last `for_ms`, in any order."""
+    async def followed(self, for_ms: int, shards: Sequence[int] | None = None) -> list[tuple[bytes, int]]:
+        """Return the logs in which a transaction is open, or was in the last `for_ms`, in any order; of these shards,
+        or of all."""

@@ -109,10 +109,11 @@ class ShardCalls:
             raise ShardFenced(self._carrier.why_refused(shard) or f"shard {shard} refuses {name}")
         return reply
 
-    async def run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
-        """Run a script on every shard; their replies in order. Raises ShardFenced where any of them is."""
-        replies = await self.call(name, [(shard, arguments) for shard in range(self._settings.shards)])
-        return [self.must_answer(name, shard, reply) for shard, reply in enumerate(replies)]
+    async def run_everywhere(self, name: str, *arguments: bytes, shards: Sequence[int] | None = None) -> list[bytes]:
+        """Run a script on every shard, or on these; their replies in order. Raises ShardFenced where any of them is."""
+        called = range(self._settings.shards) if shards is None else shards
+        replies = await self.call(name, [(shard, arguments) for shard in called])
+        return [self.must_answer(name, shard, reply) for shard, reply in zip(called, replies, strict=True)]
 
     def certain(self, name: str, keys: Sequence[bytes], replies: list[Reply]) -> list[Reply]:
         """Return the replies of `run`. Raises ShardFenced if a shard refused."""

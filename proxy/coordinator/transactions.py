@@ -47,6 +47,7 @@ class RedisTransactions:
         replies = self._calls.certain("shadow_positions", keys, await self._calls.run("shadow_positions", keys, keys))
         return merge(keys, replies, lambda reply, _: packing_transactions.unpack_positions(reply))
 
-    async def followed(self, for_ms: int) -> list[tuple[bytes, int]]:
-        replies = await self._calls.run_everywhere("followed", packing_transactions.pack_milliseconds(for_ms))
+    async def followed(self, for_ms: int, shards: Sequence[int] | None = None) -> list[tuple[bytes, int]]:
+        packed = packing_transactions.pack_milliseconds(for_ms)
+        replies = await self._calls.run_everywhere("followed", packed, shards=shards)
         return [log for reply in replies for log in packing_transactions.unpack_followed(reply)]

@@ -127,6 +127,8 @@ class Coordinates:
         self._following = False
         self._old_are_true_until_s = 0.0
         self._throttled_log = ThrottledLog(now_s)
+        self.on_open_transaction: Callable[[bytes, int], None] = lambda topic_id, partition: None
+        """Called when an announcement says that a transaction is open in a log."""
 
     async def locate(
         self, requests: Sequence[FindRequest], *, trust_ends: bool, committed: bool = False
@@ -186,6 +188,8 @@ class Coordinates:
                     _wake(events)
             else:
                 self._take(announcement)
+                if announcement.last_stable_offset < announcement.high_watermark:
+                    self.on_open_transaction(announcement.topic_id, announcement.partition)
 
     def note(self, topic_id: bytes, partition: int, log_start_offset: int, high_watermark: int = -1) -> None:
         """Take over bounds of a log that the coordinator gave other than by `find`; no later answer goes below them.
