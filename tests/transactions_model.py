@@ -14,6 +14,7 @@ from proxy.coordinator.interface_transactions import (
     Marker,
     MarkersApplied,
     MarkersRead,
+    OpenTransaction,
     ShadowPosition,
 )
 from tests.logs_model import PartitionLog, Producer, Transaction
@@ -80,15 +81,20 @@ class ModelTransactions:
         log = self._model.logs.get((part.topic_id, part.partition))
         if log is None:
             return MarkersApplied(3, -1, 0)
-        if part.from_offset != log.shadow.next_offset or part.next_offset < part.from_offset:
+        is_truncation = part.next_offset < part.from_offset
+        if part.from_offset != log.shadow.next_offset or (is_truncation and part.markers):
             return MarkersApplied(0, log.shadow.next_offset, 0)
+        if is_truncation:
+            for known in log.transactions.values():
+                known.markers_from = min(known.markers_from, part.next_offset)
+                known.marker = min(known.marker, part.next_offset - 1)
         rows, aborted = len(log.rows), len(log.aborted)
         for marker in part.markers:
             self._apply(log, marker)
         log.shadow = ShadowPosition(part.leader_epoch, part.next_offset)
         if ended := len(log.rows) - rows:
             self._model.announce(part.topic_id, part.partition, log.rows[rows:], log.aborted[aborted:])
-        return MarkersApplied(0, part.next_offset, ended)
+        return MarkersApplied(0, part.next_offset, ended, len(log.aborted) - aborted)
 
     def _apply(self, log: PartitionLog, marker: Marker) -> None:
         now, producer_id = self._now(), marker.producer_id
@@ -134,6 +140,14 @@ class ModelTransactions:
     async def followed(self, for_ms: int, shards: Sequence[int] | None = None) -> list[tuple[bytes, int]]:
         """Return logs with an open transaction: times and shards are not modelled."""
         return [key for key, log in self._model.logs.items() if log.unstable()]
+
+    async def open_transactions(self, shards: Sequence[int] | None = None) -> list[OpenTransaction]:
+        return [
+            OpenTransaction(*key, producer_id, one.epoch, one.first_offset, one.markers_from, one.changed_ms)
+            for key, log in self._model.logs.items()
+            for producer_id, one in log.transactions.items()
+            if one.first_offset >= 0
+        ]
 
     def _known(self, log: PartitionLog, producer_id: int) -> Transaction:
         return log.transactions.setdefault(producer_id, Transaction())

@@ -25,6 +25,7 @@ READING = frozenset(
         "used_segments",
         "shadow_positions",
         "followed",
+        "open_transactions",
     },
 )
 """Scripts that write nothing."""

@@ -81,6 +81,8 @@ class MarkersApplied(NamedTuple):
     """Offset of the next marker to read. It is not the end of the part if other markers were expected."""
     ended: int
     """Number of transactions that the markers have ended."""
+    aborted: int = 0
+    """Number of them that were aborted."""
 
 
 class ShadowPosition(NamedTuple):
@@ -89,6 +91,20 @@ class ShadowPosition(NamedTuple):
     leader_epoch: int
     """NO_EPOCH if nothing was read yet."""
     next_offset: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a log."""
+
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    markers_from: int
+    """Offset in the shadow's log from which on a marker ends it."""
+    since_ms: int
+    """Time when it began, or was enlisted again after that, by the store's clock."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -116,6 +132,9 @@ class TransactionCoordinator(Protocol):
         """Apply markers; answers in the order of `parts`. A part that begins at another offset than the expected one
         does nothing, so the call may be repeated, and two tails may read one shadow.
 
+        A part without markers whose `next_offset` is before its `from_offset` says that the shadow's log was truncated
+        there, by an unclean election: markers with the same offsets will come again.
+
         Raises ValueError if two parts are of one partition, or if a number is out of range.
         """
 
@@ -126,3 +145,6 @@ class TransactionCoordinator(Protocol):
     async def followed(self, for_ms: int, shards: Sequence[int] | None = None) -> list[tuple[bytes, int]]:
         """Return the logs in which a transaction is open, or was in the last `for_ms`, in any order; of these shards,
         or of all."""
+
+    async def open_transactions(self, shards: Sequence[int] | None = None) -> list[OpenTransaction]:
+        """Return the open transactions of these shards, or of all, in any order."""

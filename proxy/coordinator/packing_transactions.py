@@ -13,6 +13,7 @@ from proxy.coordinator.interface_transactions import (
     Marker,
     MarkersApplied,
     MarkersRead,
+    OpenTransaction,
     ShadowPosition,
 )
 from proxy.coordinator.packing import MAX_EXACT, ROW_IS_LOG_APPEND_TIME, exact, pack_checked
@@ -22,10 +23,12 @@ from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_parti
 _ENLISTMENT = Struct(">20sqhq")
 _PART = Struct(">20sqqiI")
 _MARKER = Struct(">qqhiBBq")
-_APPLIED = Struct(">hqI")
+_APPLIED = Struct(">hqII")
 _POSITION = Struct(">?iq")
 _MARKER_SEGMENT = Struct(">qhiBx")
 _MILLISECONDS = Struct(">Q")
+_COUNT = Struct(">I")
+_OPEN = Struct(">20sqhqqq")
 
 
 def pack_enlistment(enlistment: Enlistment) -> bytes:
@@ -48,7 +51,9 @@ def pack_markers(part: MarkersRead) -> bytes:
         pack_checked(_PART, key, part.from_offset, part.next_offset, part.leader_epoch, len(part.markers)),
     ]
     for marker in part.markers:
-        if marker.producer_id < 0 or not part.from_offset <= marker.offset < part.next_offset <= MAX_EXACT:
+        # A marker that is known to be lost is before an empty part.
+        first = min(part.from_offset, part.next_offset - 1)
+        if marker.producer_id < 0 or not first <= marker.offset < part.next_offset <= MAX_EXACT:
             raise ValueError(f"{marker} is not a marker of offsets {part.from_offset} to {part.next_offset}")
         parts.append(
             pack_checked(
@@ -86,6 +91,22 @@ def unpack_followed(reply: bytes) -> Iterator[tuple[bytes, int]]:
     body = reply[REPLY_HEADER_BYTES:]
     for at in range(0, len(body), PARTITION_BYTES):
         yield split_partition_key(body[at : at + PARTITION_BYTES])
+
+
+def pack_open_page(count: int, place: bytes) -> bytes:
+    """Return the argument of `open_transactions.lua`; `place` is empty at first."""
+    return _COUNT.pack(count) + place
+
+
+def unpack_open_page(reply: bytes) -> tuple[list[OpenTransaction], bytes]:
+    """Return the transactions in the reply of `open_transactions.lua`, and the place to continue; empty at the end."""
+    at = REPLY_HEADER_BYTES + 1
+    end = at + reply[REPLY_HEADER_BYTES]
+    found = [
+        OpenTransaction(*split_partition_key(partition), *fields)
+        for partition, *fields in _OPEN.iter_unpack(reply[end:])
+    ]
+    return found, reply[at:end]
 
 
 def marker_of(row: Row) -> Marker:

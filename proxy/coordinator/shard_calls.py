@@ -42,6 +42,11 @@ class ShardCalls:
         self._settings = settings
 
     @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return self._settings.shards
+
+    @property
     def bytes_sent(self) -> int:
         """Payload of calls so far."""
         return self._carrier.bytes_sent

@@ -10,6 +10,7 @@ from proxy.coordinator.interface_transactions import (
     Enlistment,
     MarkersApplied,
     MarkersRead,
+    OpenTransaction,
     ShadowPosition,
 )
 from proxy.coordinator.shard_calls import ShardCalls, merge
@@ -17,6 +18,7 @@ from proxy.coordinator.shards import partition_key
 
 _PART_WEIGHT = 4
 """Cost of a partition for the store, in markers."""
+_OPEN_PER_CALL = 500
 
 
 class RedisTransactions:
@@ -51,3 +53,18 @@ class RedisTransactions:
         packed = packing_transactions.pack_milliseconds(for_ms)
         replies = await self._calls.run_everywhere("followed", packed, shards=shards)
         return [log for reply in replies for log in packing_transactions.unpack_followed(reply)]
+
+    async def open_transactions(self, shards: Sequence[int] | None = None) -> list[OpenTransaction]:
+        found: list[OpenTransaction] = []
+        left = dict.fromkeys(range(self._calls.shards) if shards is None else shards, b"")
+        while left:
+            calls = [
+                (shard, (packing_transactions.pack_open_page(_OPEN_PER_CALL, place),)) for shard, place in left.items()
+            ]
+            replies = await self._calls.call("open_transactions", calls)
+            for shard, reply in zip(list(left), replies, strict=True):
+                reply = self._calls.must_answer("open_transactions", shard, reply)
+                page, left[shard] = packing_transactions.unpack_open_page(reply)
+                found += page
+            left = {shard: place for shard, place in left.items() if place}
+        return found

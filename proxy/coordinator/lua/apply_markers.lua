@@ -3,10 +3,13 @@
 -- ARGV[2]  of each partition: topic ID and partition (20 bytes), i64 offset in the shadow's log from which on markers were read, i64 the
 --          one up to which, i32 leader epoch there, u32 count, then `count` MARKERs
 -- ARGV[3]  u64: expiry of producers in ms
--- Answers, per partition: i16 error, i64 offset of the next marker to read, u32 transactions ended.
+-- Answers, per partition: i16 error, i64 offset of the next marker to read, u32 transactions ended, u32 of them that were aborted.
 --
 -- Markers are applied in their order, each once: if the first offset is not the one that is expected, nothing is done. So two proxies
 -- may read the same shadow, and a call may be repeated.
+--
+-- A part without markers that ends before its first offset says that the shadow's log was truncated there (an unclean election): other
+-- markers get the offsets from there on. So what is known of such offsets is forgotten. What they have ended stays ended.
 --
 -- A marker ends the producer's open transaction if its epoch is higher, or if it is equal and the marker is not before the
 -- transaction's `from`. Then it gets an offset and a row. Of any other marker only the producer's state is kept: its partition was added
@@ -20,6 +23,7 @@
 local HEAD, MARKER = '>c20i8i8i4I4', '>i8c8i2i4BBi8' -- of a MARKER: offset in the shadow, producer ID, epoch, coordinator epoch,
 -- type, format flags of its row (LogAppendTime), timestamp
 local MARKER_SEGMENT = '>c8i2i4BB'
+local APPLIED = '>i2i8I4I4'
 local ABORT = 0
 local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- as in commit.lua
 -- In place of a batch of the new epoch, so that the first sequence is expected: no sequence, FIRST_SEQUENCE, log end, no timestamp.
@@ -133,7 +137,21 @@ local function apply_all(partition, log, count, at)
   if was_open and log.stable == log.log_end then
     put(unfollowed, now, partition)
   end
-  return ended
+  return ended, #log.aborted
+end
+
+-- Forget the offsets of a shadow's log from its new end on: no marker of a transaction may seem to have been applied already.
+local function truncate(partition, log_end)
+  for _, field in ipairs(call('ZRANGEBYLEX', prefix .. 'producer_ids', '[' .. partition, end_of(partition))) do
+    local transaction = call('HGET', transactions_key, field)
+    if transaction then
+      local epoch, first, from, marker, coordinator_epoch, changed = parse(TXN, transaction)
+      if from > log_end or marker >= log_end then
+        put(transactions, field, pack(TXN, epoch, first, math.min(from, log_end), math.min(marker, log_end - 1), coordinator_epoch,
+          changed))
+      end
+    end
+  end
 end
 
 local parts, at = {}, 1
@@ -143,16 +161,20 @@ while at <= #request do
   local packed_log = call('HGET', logs_key, partition)
   local expected = next_of_shadow(call('HGET', shadows_key, partition))
   if not packed_log then
-    parts[#parts + 1] = pack('>i2i8I4', UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN, 0)
-  elseif from ~= expected or up_to < from then
-    parts[#parts + 1] = pack('>i2i8I4', 0, expected, 0)
+    parts[#parts + 1] = pack(APPLIED, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN, 0, 0)
+  elseif from ~= expected or (up_to < from and count > 0) then
+    parts[#parts + 1] = pack(APPLIED, 0, expected, 0, 0)
+  elseif up_to < from then
+    truncate(partition, up_to)
+    put(shadows, partition, pack(SHADOW, leader_epoch, up_to))
+    parts[#parts + 1] = pack(APPLIED, 0, up_to, 0, 0)
   else
     local log = {}
     log.start, log.high_watermark, log.log_end, log.bytes, log.rows, log.maximum, log.created, log.last_append, log.stable =
       parse(LOG, packed_log)
-    local ended = apply_all(partition, log, count, markers_at)
+    local ended, ended_by_abort = apply_all(partition, log, count, markers_at)
     put(shadows, partition, pack(SHADOW, leader_epoch, up_to))
-    parts[#parts + 1] = pack('>i2i8I4', 0, up_to, ended)
+    parts[#parts + 1] = pack(APPLIED, 0, up_to, ended, ended_by_abort)
   end
 end
 if #shadows == 0 then

@@ -307,6 +307,54 @@ async def test_a_producer_with_an_open_transaction_does_not_expire(make) -> None
     assert await send(coordinator, batch(2)) == [OK]
 
 
+async def test_a_truncated_shadow_is_read_again(coordinator: Coordinator) -> None:
+    """After an unclean election, the next transaction's marker has an offset that an earlier marker had."""
+    await enlist(coordinator, 0)
+    await send(coordinator, batch(0))
+    await end(coordinator, 5, COMMIT)
+    await enlist(coordinator, 6)
+    await send(coordinator, batch(2))
+    (answer,) = await coordinator.transactions.apply_markers([MarkersRead(TOPIC, 0, 6, 3, 8, ())])
+    assert answer == MarkersApplied(NONE, 3, 0)
+    assert await coordinator.transactions.positions([(TOPIC, 0)]) == [ShadowPosition(8, 3)]
+    assert await end(coordinator, 3, ABORT) == 1
+    assert await enlist(coordinator, 4) is EnlistAnswer.ENLISTED
+    assert await send(coordinator, batch(4)) == [OK]
+    assert [(one.first_offset, one.last_offset) for one in (await read(coordinator)).aborted] == [(3, 5)]
+
+
+async def test_a_truncation_at_another_position_does_nothing(coordinator: Coordinator) -> None:
+    await end(coordinator, 5, COMMIT)
+    part = MarkersRead(TOPIC, 0, 5, 3, 8, ())
+    assert await coordinator.transactions.apply_markers([part]) == [MarkersApplied(NONE, 6, 0)]
+    assert await enlist(coordinator, 4) is EnlistAnswer.ENDED
+
+
+async def test_aborted_transactions_are_counted(coordinator: Coordinator) -> None:
+    for producer in (PRODUCER, OTHER):
+        await enlist(coordinator, 0, producer=producer)
+        await send(coordinator, batch(0, producer=producer))
+    markers = Marker(0, PRODUCER, 0, 0, COMMIT, 2_000), Marker(1, OTHER, 0, 0, ABORT, 2_000)
+    part = MarkersRead(TOPIC, 0, 0, 2, 1, markers)
+    assert await coordinator.transactions.apply_markers([part]) == [MarkersApplied(NONE, 2, 2, 1)]
+
+
+async def test_open_transactions_are_listed(coordinator: Coordinator) -> None:
+    assert await coordinator.transactions.open_transactions() == []
+    for producer in (PRODUCER, OTHER):
+        await enlist(coordinator, 0, producer=producer)
+        await send(coordinator, batch(0, producer=producer))
+    await enlist(coordinator, 0, producer=PRODUCER + 1)
+    found = await coordinator.transactions.open_transactions()
+    assert sorted((one.producer_id, one.producer_epoch, one.first_offset, one.markers_from) for one in found) == [
+        (PRODUCER, 0, 0, 0), (OTHER, 0, 2, 0)
+    ]  # fmt: skip
+    assert all(one.since_ms > 0 and one[:2] == (TOPIC, 0) for one in found)
+    await end(coordinator, 0, COMMIT)
+    (left,) = await coordinator.transactions.open_transactions()
+    assert left.producer_id == OTHER
+
+
 async def test_a_deleted_log_leaves_no_transaction(coordinator: Coordinator) -> None:
     await enlist(coordinator, 0)
     await send(coordinator, batch(0))
