@@ -133,6 +133,7 @@ LABELS = {
         + ", ".join(f"`{one}`" for one in NAME_REJECTIONS),
         "|".join((*(reason.value for reason in LeaderReason), *CUT_OFF_REASONS, *NAME_REJECTIONS)),
     ),
+    "result": _one_of("committed", "aborted"),
     "saving": _one_of("near_read", "diskless_produce", "diskless_replication", "diskless_fetch"),
     "serving_rack": Label("the racks of brokers, and the proxy's; empty where a broker has none", _RACK),
     "settings": Label("sections with a certificate: `listeners.tls`, `brokers.tls` and such", r"[a-z_0-9.\[\]]+\.tls"),

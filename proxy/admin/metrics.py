@@ -20,6 +20,7 @@ from proxy.admin.families import (
 )
 from proxy.admin.record_metrics import record_metrics
 from proxy.admin.state_metrics import process_state, state_metrics
+from proxy.admin.transaction_metrics import transaction_metrics
 from proxy.admin.wal_metrics import wal_metrics
 from proxy.protocol.apis import API_TABLE
 from proxy.telemetry.stats import Stats
@@ -42,6 +43,7 @@ class ProxyCollector(Collector):
         yield from self._records()
         yield from wal_metrics(self._parts)
         yield from self._index()
+        yield from transaction_metrics(self._parts)
         yield from process_state(self._parts, ready=self._ready())
         yield from state_metrics(self._parts)
 

@@ -39,6 +39,8 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_under_replicated_oldest_seconds": max,
     "diskless_proxy_quota_limits": min,
     "diskless_proxy_replica_brokers_shunned": max,
+    "diskless_proxy_transaction_oldest_seconds": max,
+    "diskless_proxy_markers_unread_seconds": max,
     "diskless_proxy_index_rows": max,
     "diskless_proxy_index_bytes": max,
     "diskless_proxy_index_bytes_limit": max,
@@ -67,6 +69,8 @@ ADDED_UP = frozenset(
         "intake_batches",
         "cache_bytes",
         "cold_cache_bytes",
+        "transactions_open",
+        "markers_followed",
     )
 )
 """Gauges that are sums over the workers."""

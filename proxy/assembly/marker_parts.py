@@ -15,7 +15,11 @@ from proxy.brokers.service import ServiceConnection
 from proxy.markers.catching_up import CatchingUp
 from proxy.markers.follower import MarkerFollower
 from proxy.markers.leaders import ShadowLeaders
+from proxy.markers.open_transactions import OpenTransactions
 from proxy.markers.reader import MarkerReader
+from proxy.markers.reconciling import Reconciler
+from proxy.markers.stats import MarkerStats
+from proxy.process.clock import wall_clock_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,15 @@ class MarkerParts(RoomParts):
     reader: MarkerReader
     catching_up: CatchingUp
     follower: MarkerFollower
+    open_transactions: OpenTransactions
+    reconciler: Reconciler
+    stats: MarkerStats
 
     def background(self) -> Iterable[Work]:
-        """Return the work that follows shadows."""
+        """Return the work that follows shadows, and looks at open transactions."""
         yield self.follower.follow()
+        yield self.open_transactions.keep_looking()
+        yield self.reconciler.keep_reconciling()
 
     async def close(self) -> None:
         """Close the connections to brokers."""
@@ -51,7 +60,8 @@ def build_markers(
 
     service = cluster.connection_to_any(timeout_s)
     leaders = ShadowLeaders(service.ask)
-    reader = MarkerReader(transactions, leaders, process.throttled_log)
+    stats = MarkerStats()
+    reader = MarkerReader(transactions, leaders, stats, process.throttled_log, wall_clock_ms)
     follower = MarkerFollower(
         transactions,
         reader,
@@ -61,11 +71,25 @@ def build_markers(
         shards=settings.redis.shards,
         identity=fleet.identity,
         live=lambda: {name: record.serving for name, record in fleet.records.items()},
+        now=process.now,
     )
     diskless.reader.coordinates.on_open_transaction = follower.hint
+    catching_up = CatchingUp(transactions, reader, leaders, connect, timeout_s=timeout_s)
+
+    def store_time_ms() -> int:
+        return stores.coordinator.store_time_ms() or wall_clock_ms()
+
+    open_transactions = OpenTransactions(
+        transactions, lambda: follower.own_shards, lambda: len(follower), store_time_ms
+    )
     return MarkerParts(
         service=service,
         reader=reader,
-        catching_up=CatchingUp(transactions, reader, leaders, connect, timeout_s=timeout_s),
+        catching_up=catching_up,
         follower=follower,
+        open_transactions=open_transactions,
+        reconciler=Reconciler(
+            transactions, open_transactions.look, catching_up.catch_up, leaders, cluster, stats, store_time_ms
+        ),
+        stats=stats,
     )

@@ -1,4 +1,4 @@
-"""What a leader's answer to a Fetch says about the markers of its shadows. Sans-io."""
+"""Sort a leader's answer to a Fetch: new markers, ends of logs, errors. Sans-io."""
 
 from __future__ import annotations
 

@@ -8,15 +8,16 @@ shorter polls, until the next request of the session includes them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_transactions import ShadowPosition
+from proxy.markers.epochs import to_compare
 from proxy.markers.leaders import Log, ShadowLeaders
 from proxy.markers.messages import FETCH_VERSION, Fetched, Place, fetch_answer, fetch_request
-from proxy.markers.reader import MarkerReader
+from proxy.markers.reader import MarkerReader, Outcome
 from proxy.markers.session import FetchSession
 from proxy.protocol.api_keys import FETCH
 from proxy.protocol.errors import NONE
@@ -54,7 +55,7 @@ class BrokerTail:
         self.logs: set[Log] = set()
         """Shadows to follow."""
         self._joining: set[Log] = set()
-        """Those that no request of the session has named yet."""
+        """Shadows that no request of the session has named yet."""
         self._paused_until_s: dict[Log, float] = {}
         self._woken = asyncio.Event()
 
@@ -84,6 +85,7 @@ class BrokerTail:
 
     async def _poll_session(self) -> None:
         while True:
+            await self._compare(self._session_connection, self.logs)
             places = self._places(self.logs)
             if not places:
                 await self._idle()
@@ -96,29 +98,51 @@ class BrokerTail:
                 self._session.reset()
                 continue
             self._session.answered(answer)
-            if answer.error_code == NONE:
-                await self._take(self._session_connection, answer, places)
+            await self._take(self._session_connection, answer, places)
 
     async def _poll_joining(self) -> None:
         while True:
+            await self._compare(self._join_connection, self._joining)
             places = self._places(self._joining)
             if not places:
                 await self._idle()
                 continue
             body = fetch_request(places.values(), wait_ms=JOIN_POLL_MS)
             answer = await self._ask(self._join_connection, body, places)
-            if answer is not None and answer.error_code == NONE:
+            if answer is not None:
                 await self._take(self._join_connection, answer, places)
 
-    def _places(self, logs: Iterable[Log]) -> dict[Log, Place]:
+    def _readable(self, logs: Iterable[Log]) -> dict[Log, ShadowPosition]:
+        """Return the positions of those that are not paused."""
         now_s = asyncio.get_running_loop().time()
-        places = {}
-        for log in logs:
-            leader, position = self._leaders.of(log), self._positions.get(log)
-            if leader is None or position is None or self._paused_until_s.get(log, now_s) > now_s:
-                continue
-            places[log] = Place(log, position.next_offset, leader.epoch)
-        return places
+        return {
+            log: position
+            for log in logs
+            if (position := self._positions.get(log)) is not None and self._paused_until_s.get(log, now_s) <= now_s
+        }
+
+    async def _compare(self, connection: ServiceConnection, logs: Iterable[Log]) -> None:
+        """Compare positions with the logs of a new leader."""
+        positions = to_compare(self._readable(logs), self._leaders)
+        if not positions:
+            return
+        try:
+            outcome = await self._reader.compare(connection, positions)
+        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            self._fail(positions, str(error))
+            await asyncio.sleep(_PAUSE_S)
+            return
+        self._note(outcome, positions)
+
+    def _places(self, logs: Iterable[Log]) -> dict[Log, Place]:
+        """Return where to read those that are not paused, and whose positions are of the present leader's log."""
+        positions = self._readable(logs)
+        older = to_compare(positions, self._leaders)
+        return {
+            log: Place(log, position.next_offset, leader.epoch)
+            for log, position in positions.items()
+            if log not in older and (leader := self._leaders.of(log)) is not None
+        }
 
     async def _idle(self) -> None:
         """Wait until a shadow joins, or a pause may be over."""
@@ -136,7 +160,7 @@ class BrokerTail:
         except (BrokerUnreachable, ProtocolError) as error:
             for log in places:
                 self._leaders.stale(log)
-            self._report((), dict.fromkeys(places, str(error)), set())
+            self._fail(places, str(error))
             await asyncio.sleep(_PAUSE_S)
             return None
         if answer.throttle_ms:
@@ -144,6 +168,10 @@ class BrokerTail:
         return answer
 
     async def _take(self, connection: ServiceConnection, answer: Fetched, places: dict[Log, Place]) -> None:
+        if answer.error_code != NONE:
+            # Most likely the broker has dropped the session; the next request begins a new one.
+            await asyncio.sleep(JOIN_POLL_MS / 1000)
+            return
         positions = {
             log: position._replace(next_offset=place.offset)
             for log, place in places.items()
@@ -152,13 +180,19 @@ class BrokerTail:
         try:
             outcome = await self._reader.take(connection, answer.partitions, positions)
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
-            self._report((), dict.fromkeys(answer.partitions, str(error)), set())
+            self._fail(answer.partitions, str(error))
             await asyncio.sleep(_PAUSE_S)
             return
+        self._note(outcome, places)
+
+    def _fail(self, logs: Iterable[Log], why: str) -> None:
+        self._report((), dict.fromkeys(logs, why), set())
+
+    def _note(self, outcome: Outcome, asked: Collection[Log]) -> None:
+        """Take over an outcome of the shadows that were asked for."""
         # The other connection may have read further: then the next answer from here corrects the position.
         self._positions.update((log, one) for log, one in outcome.positions.items() if log in self._positions)
         until_s = asyncio.get_running_loop().time() + _PAUSE_S
-        self._paused_until_s = {log: until_s for log in outcome.failed} | {
-            log: paused_s for log, paused_s in self._paused_until_s.items() if log not in places
-        }
-        self._report(places.keys() - outcome.failed.keys(), outcome.failed, outcome.gone)
+        kept = {log: paused_s for log, paused_s in self._paused_until_s.items() if log not in asked}
+        self._paused_until_s = kept | dict.fromkeys(outcome.failed, until_s)
+        self._report(set(asked) - outcome.failed.keys(), outcome.failed, outcome.gone)

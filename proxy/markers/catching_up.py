@@ -101,15 +101,25 @@ class CatchingUp:
         """
         await self._leaders.know(left)
         by_broker: defaultdict[int, set[Log]] = defaultdict(set)
-        failed: dict[Log, str] = {}
+        without_leader = []
         for log in left:
             leader = self._leaders.of(log)
             if leader is None:
-                failed[log] = "it has no leader"
+                without_leader.append(log)
             else:
                 by_broker[leader.node_id].add(log)
-        rounds = await asyncio.gather(*(self._join(node_id, logs) for node_id, logs in by_broker.items()))
+        failed: dict[Log, str] = {}
+        if without_leader:
+            positions = zip(without_leader, await self._transactions.positions(without_leader), strict=True)
+            exist = {log for log, position in positions if position is not None}
+            left -= set(without_leader) - exist
+            failed = dict.fromkeys(exist, "it has no leader")
+        rounds = await asyncio.gather(
+            *(self._join(node_id, logs) for node_id, logs in by_broker.items()), return_exceptions=True
+        )
         for one in rounds:
+            if isinstance(one, BaseException):
+                raise one
             left -= one.at_end
             failed.update((log, why) for log, why in one.failed.items() if log in left)
         return failed
@@ -145,10 +155,14 @@ class CatchingUp:
                     one.failed[log] = str(error)
 
     async def _fetch(self, connection: ServiceConnection, positions: dict[Log, ShadowPosition], one: _Round) -> None:
+        compared = await self._reader.compare(connection, positions)
+        one.at_end |= compared.gone
+        one.failed |= compared.failed
+        positions.update(compared.positions)
         places = [
             Place(log, position.next_offset, leader.epoch)
             for log, position in positions.items()
-            if (leader := self._leaders.of(log)) is not None
+            if log not in one.at_end and log not in one.failed and (leader := self._leaders.of(log)) is not None
         ]
         if not places:
             return

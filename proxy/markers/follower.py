@@ -1,4 +1,4 @@
-"""Which shadows this proxy follows, and at which brokers.
+"""Choose the shadows that this proxy follows, and the brokers to read them from.
 
 Each shard of the coordinator has one proxy that follows its shadows: the first live proxy in an order that a rendezvous
 hash gives. While proxies differ about who lives, two of them may follow the same shadows. That is harmless: the
@@ -21,7 +21,7 @@ import structlog
 from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config.transactions import Transactions
-from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface import CoordinatorUnavailable, ShardFenced
 from proxy.coordinator.interface_transactions import ShadowPosition, TransactionCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.markers.broker_tail import BrokerTail, Failures
@@ -54,8 +54,11 @@ class MarkerFollower:
         shards: int,
         identity: str,
         live: Callable[[], Mapping[str, bool]],
+        now: Callable[[], float],
     ) -> None:
-        """`live` returns the live proxies, and whether each of them serves; `identity` is this one's."""
+        """`live` returns the live proxies, and whether each of them serves; `identity` is this one's, and `now` the
+        loop's time."""
+        self._now = now
         self._transactions = transactions
         self._reader = reader
         self._leaders = leaders
@@ -88,7 +91,7 @@ class MarkerFollower:
     def stalled_seconds(self) -> float:
         """Return for how long a followed shadow could not be read; the longest of them."""
         since_s = min(self._failing_since_s.values(), default=None)
-        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+        return 0.0 if since_s is None else self._now() - since_s
 
     def hint(self, topic_id: bytes, partition: int) -> None:
         """Follow a shadow soon, if it falls to this proxy: a transaction is open in its log."""
@@ -99,13 +102,12 @@ class MarkerFollower:
 
     async def follow(self) -> None:
         """Follow forever. Cancelled, all connections are closed."""
-        loop = asyncio.get_running_loop()
-        next_look_s = loop.time()
+        next_look_s = self._now()
         try:
             while True:
                 try:
-                    if loop.time() >= next_look_s:
-                        next_look_s = loop.time() + LOOK_S
+                    if self._now() >= next_look_s:
+                        next_look_s = self._now() + LOOK_S
                         await self._look()
                     hinted, self._hinted = self._hinted, set()
                     await self._add(hinted - self._positions.keys())
@@ -142,12 +144,22 @@ class MarkerFollower:
         self._own = frozenset(
             shard for shard in range(self._shards) if sticky_choice(f"markers-{shard}", candidates) == self._identity
         )
-        followed = set()
-        if self._own:
-            followed = set(await self._transactions.followed(self._settings.followed_ms, sorted(self._own)))
+        followed = await self._followed(sorted(self._own)) if self._own else set()
         for one in self._positions.keys() - followed:
             self._drop(one)
         await self._add(followed - self._positions.keys())
+
+    async def _followed(self, shards: list[int]) -> set[Log]:
+        """Return what is to be followed in these shards; of a fenced shard, what is followed now."""
+        try:
+            return set(await self._transactions.followed(self._settings.followed_ms, shards))
+        except ShardFenced:
+            if len(shards) == 1:
+                return {one for one in self._positions if shard_of(partition_key(*one), self._shards) in shards}
+        found: set[Log] = set()
+        for shard in shards:
+            found |= await self._followed([shard])
+        return found
 
     async def _add(self, new: Iterable[Log]) -> None:
         logs = list(new)
@@ -174,7 +186,7 @@ class MarkerFollower:
             leader = self._leaders.of(one)
             node_id = None if leader is None else leader.node_id
             if node_id is None:
-                self._failing_since_s.setdefault(one, asyncio.get_running_loop().time())
+                self._failing_since_s.setdefault(one, self._now())
             if self._at.get(one) == node_id:
                 continue
             if one in self._at:
@@ -212,7 +224,7 @@ class MarkerFollower:
 
     def _report(self, read: Iterable[Log], failed: Failures, gone: set[Log]) -> None:
         """Note an answer of a broker."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._now()
         for one in read:
             self._failing_since_s.pop(one, None)
         for one in gone:

@@ -69,6 +69,8 @@ class ShadowLeaders:
         request = encode_metadata_request(MetadataRequest(VERSION, topics, allow_auto_topic_creation=False))
         for topic in split_topics(await self._ask(METADATA, VERSION, request)):
             if topic.error_code != NONE or topic.name is None:
+                # Deleted, or not known to that broker yet: the leader is requested again when it is needed.
+                self._leaders = {log: leader for log, leader in self._leaders.items() if log[0] != topic.topic_id}
                 continue
             for partition, state in read_partitions(topic.encoded).items():
                 log = topic.topic_id, partition

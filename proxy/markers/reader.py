@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from proxy.brokers.broker_metadata import PARTITIONS_PER_STEP, list_offsets
 from proxy.brokers.service import ServiceConnection
-from proxy.coordinator.interface import EARLIEST_TIMESTAMP
+from proxy.coordinator.interface import EARLIEST_TIMESTAMP, ShardFenced
 from proxy.coordinator.interface_transactions import (
     NO_EPOCH,
     MarkersApplied,
@@ -15,8 +15,10 @@ from proxy.coordinator.interface_transactions import (
     ShadowPosition,
     TransactionCoordinator,
 )
-from proxy.markers.answers import read_answers
+from proxy.markers.answers import ELSEWHERE, read_answers
+from proxy.markers.epochs import Compared, compare, to_compare
 from proxy.markers.leaders import Log, ShadowLeaders
+from proxy.markers.stats import MarkerStats
 from proxy.protocol.errors import NONE
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.fetch_response import PartitionFetched
@@ -35,18 +37,64 @@ class Outcome(NamedTuple):
     """Why others could not be read. They may be read again later."""
 
 
+def nothing_done() -> Outcome:
+    """Return an outcome to which what is done is added."""
+    return Outcome({}, set(), set(), {})
+
+
 class MarkerReader:
     """Takes answers of leaders: applies the markers, and finds out why there are none.
 
     It keeps no state of its own, so any number of callers may read the same shadows.
     """
 
-    def __init__(self, transactions: TransactionCoordinator, leaders: ShadowLeaders, log: ThrottledLog) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinator,
+        leaders: ShadowLeaders,
+        stats: MarkerStats,
+        log: ThrottledLog,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms` is a wall clock."""
         self._transactions = transactions
         self._leaders = leaders
+        self._stats = stats
         self._log = log
-        self.markers_lost = 0
-        """Offsets that were deleted from shadows before they were read."""
+        self._now_ms = now_ms
+
+    async def compare(self, connection: ServiceConnection, positions: Mapping[Log, ShadowPosition]) -> Outcome:
+        """Compare positions that were read from an earlier leader with the present one's logs, before they are read.
+
+        `Outcome.positions` has the positions to read from; positions that need no comparison are left out. Raises
+        CoordinatorUnavailable, BrokerUnreachable and ProtocolError.
+        """
+        outcome = nothing_done()
+        older = to_compare(positions, self._leaders)
+        if not older:
+            return outcome
+        compared = await compare(connection, older, self._leaders)
+        outcome.positions.update(compared.same)
+        for log, error_code in compared.failed.items():
+            outcome.failed[log] = f"OffsetForLeaderEpoch answers error {error_code}"
+            if error_code in ELSEWHERE:
+                self._leaders.stale(log)
+        outcome.failed.update((log, "the leader left it out") for log in older if not _is_in(compared, log))
+        parts = []
+        for log, end in compared.truncated.items():
+            self._log.error(
+                "placeholder_truncated",
+                topic_id=log[0].hex(),
+                partition=log[1],
+                from_offset=end.next_offset,
+                read_up_to=older[log].next_offset,
+                reason="the brokers have lost the end of a placeholder topic's log, by an unclean leader election",
+                effect="transactions whose markers were lost stay open until they are reconciled",
+                remedy="leave unclean.leader.election.enable off",
+            )
+            parts.append(MarkersRead(*log, older[log].next_offset, end.next_offset, end.leader_epoch, ()))
+        await self._apply(parts, outcome)
+        return outcome
 
     async def take(
         self,
@@ -69,9 +117,19 @@ class MarkerReader:
         return outcome
 
     async def _apply(self, parts: list[MarkersRead], outcome: Outcome) -> None:
+        """Apply parts; those of a fenced shard fail, and keep no others from being applied."""
         if not parts:
             return
-        answers = await self._transactions.apply_markers(parts)
+        try:
+            answers = await self._transactions.apply_markers(parts)
+        except ShardFenced as error:
+            if len(parts) == 1:
+                outcome.failed[parts[0].topic_id, parts[0].partition] = str(error)
+                outcome.at_end.discard((parts[0].topic_id, parts[0].partition))
+                return
+            for part in parts:
+                await self._apply([part], outcome)
+            return
         for part, answer in zip(parts, answers, strict=True):
             self._take_applied(part, answer, outcome)
 
@@ -83,6 +141,11 @@ class MarkerReader:
             return
         if answer.next_offset < part.next_offset:
             outcome.at_end.discard(log)
+        if answer.ended:
+            self._stats.count_ended(answer.ended, answer.aborted)
+            now_ms = self._now_ms()
+            for marker in part.markers:
+                self._stats.lag_seconds.observe(max(0, now_ms - marker.timestamp_ms) / 1000)
         same = answer.next_offset == part.next_offset
         # Another reader was faster: its leader epoch is not known here, and is compared again with the next marker.
         outcome.positions[log] = ShadowPosition(part.leader_epoch if same else NO_EPOCH, answer.next_offset)
@@ -104,7 +167,8 @@ class MarkerReader:
             if start <= position.next_offset:
                 outcome.failed[log] = f"its log ends before offset {position.next_offset}"
                 continue
-            self.markers_lost += start - position.next_offset
+            # The epoch of the offset before the start is not known.
+            self._stats.lost += start - position.next_offset
             self._log.error(
                 "markers_lost",
                 topic_id=log[0].hex(),
@@ -115,5 +179,9 @@ class MarkerReader:
                 effect="transactions whose markers were deleted stay open until they are reconciled",
                 remedy="delete no records of placeholder topics, and change none of their retention settings",
             )
-            parts.append(MarkersRead(*log, position.next_offset, start, position.leader_epoch, ()))
+            parts.append(MarkersRead(*log, position.next_offset, start, NO_EPOCH, ()))
         await self._apply(parts, outcome)
+
+
+def _is_in(compared: Compared, log: Log) -> bool:
+    return any(log in some for some in compared)

@@ -70,6 +70,7 @@ NOT_RUN = dict.fromkeys(LOOKING, "looks at the reader's own machine") | {
     "kafka-consumer-groups": "tests/conformance/jvm runs it",
     "kafka-delete-records": "tests/conformance/jvm runs it",
     "kafka-topics": "tests/conformance/jvm runs it",
+    "kafka-transactions": "tests/conformance/jvm runs it",
     "connect-mirror-maker": "tests/conformance/jvm/test_mirror_maker.py runs it",
     "connect-standalone": "tests/docs/test_recipes.py runs it",
 }
