@@ -182,11 +182,18 @@ def _rewrite(work: Broadcast[Work]) -> Callable[[Batches], Batches]:
         number = context.partitionId()
         answer: ChunkAnswer | None = None
         if number < len(work.value.chunks):
-            before = {int(log): ids for log, ids in json.loads(context.getLocalProperty(_BEFORE) or "{}").items()}
+            before = _before(context.getLocalProperty(_BEFORE))
             answer = asyncio.run(rewrite_chunk(work.value, work.value.chunks[number], _by_log(batches), before))
         yield pyarrow.record_batch([pyarrow.array([pickle.dumps(answer)], pyarrow.binary())], names=["answer"])
 
     return rewrite
+
+
+def _before(given: str | None) -> dict[int, list[int]]:
+    """Return what is before the chunk's spans. Without it nobody knows which markers may go: raises PipelineError."""
+    if given is None:
+        raise PipelineError(f"Spark has not handed the property {_BEFORE} to a task; run the job again")
+    return {int(log): ids for log, ids in json.loads(given).items()}
 
 
 def _by_log(batches: Batches) -> dict[int, array[int]]:
