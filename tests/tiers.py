@@ -322,7 +322,10 @@ NAMES_NO_TEST = pytest.StashKey[list[FullOnly]]()
 
 def leaves_out(path: Path) -> bool:
     """Return whether the quick tier runs no test of the file or folder, so that nothing in it is imported."""
-    return path.is_relative_to(TESTS) and any(entry.holds(place_of(path)) for entry in FULL_ONLY if not entry.names)
+    if not path.is_relative_to(TESTS):
+        return False
+    place = place_of(path)
+    return any(entry.holds(place) for entry in FULL_ONLY if not entry.names)
 
 
 def look_up(config: pytest.Config, items: list[pytest.Item]) -> None:
