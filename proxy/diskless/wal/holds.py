@@ -2,8 +2,9 @@
 
 A producer that moves to another proxy may be heard there before the first proxy has committed what it was sent. The
 early batch is uploaded and rejected, but not answered. The same run of the same segment is committed again until the
-batch is accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER after all. Nothing is stored for a
-hold. The coordinator's expected sequence keeps the order: each of several waiting batches is accepted only in its turn.
+batch is accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER after all. A batch that waits for
+the marker of a transaction is held too, and then gets its own error. Nothing is stored for a hold. The coordinator's
+expected sequence keeps the order: each of several waiting batches is accepted only in its turn.
 
 If this proxy itself has just rejected a batch of that producer, its later batches are not held, because nothing is on
 its way. Then the early batches of other producers in the same run are not held either, because a run is committed as a
@@ -20,7 +21,7 @@ import structlog
 
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer
 from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
-from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT
 
 log = structlog.get_logger()
 
@@ -79,8 +80,9 @@ class Holds:
         if not early or full or not all(self._may_follow(run, place) for place in early):
             return set()
         held = {place: waiting[place] for place in early}
+        errors = {place: answer.batches[place].error_code for place in early}
         self.held_batches += len(held)
-        task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, not_after_ms))
+        task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, errors, not_after_ms))
         self._tasks[task] = held
         task.add_done_callback(self._tasks.pop)
         return set(early)
@@ -107,11 +109,13 @@ class Holds:
         for held in tasks.values():  # of a task that had not begun
             self._report(held, dict.fromkeys(held, Outcome(KAFKA_STORAGE_ERROR)))
 
-    async def _wait(self, segment: bytes, run: PartitionRun, held: dict[int, Settle], not_after_ms: int) -> None:
+    async def _wait(
+        self, segment: bytes, run: PartitionRun, held: dict[int, Settle], errors: dict[int, int], not_after_ms: int
+    ) -> None:
+        """Commit the run again until no batch is held. `errors`: the answer of each batch after the hold."""
         loop = asyncio.get_running_loop()
         until_s, pause_s = loop.time() + self.hold_s, _FIRST_PAUSE_S
-        last_error = OUT_OF_ORDER_SEQUENCE_NUMBER
-        if_ended = KAFKA_STORAGE_ERROR
+        if_ended: int | None = KAFKA_STORAGE_ERROR
         ambiguous = False
         try:
             while held and loop.time() < until_s:
@@ -122,18 +126,19 @@ class Holds:
                     (answer,) = await self._coordinator.commit(segment, [run], not_after_ms=not_after_ms)
                 except CoordinatorUnavailable as error:
                     log.warning("hold_not_tried", reason=str(error))
-                    last_error, ambiguous = REQUEST_TIMED_OUT, True
+                    errors, ambiguous = dict.fromkeys(held, REQUEST_TIMED_OUT), True
                     continue
                 self._heard([answer])
                 if ambiguous and answer.error_code == KAFKA_STORAGE_ERROR:
                     # This try was refused unseen; the one that was not answered may have taken effect.
                     answer = answer._replace(error_code=REQUEST_TIMED_OUT)
-                ambiguous = False
-                last_error, if_ended = OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR
+                ambiguous, if_ended = False, KAFKA_STORAGE_ERROR
                 self._tell_settled(answer, held)
-            if_ended = last_error
+                errors = {place: answer.batches[place].error_code for place in held}
+            if_ended = None
         finally:
-            self._report(held, dict.fromkeys(held, Outcome(if_ended)))
+            left = {place: Outcome(errors[place] if if_ended is None else if_ended) for place in held}
+            self._report(held, left)
 
     def _tell_settled(self, answer: RunAnswer, held: dict[int, Settle]) -> None:
         if answer.error_code != NONE:
