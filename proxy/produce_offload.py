@@ -91,8 +91,7 @@ class ProduceOffload:
             return None
         slot = client.open_slot(request, answered=parsed.acks != 0)
         pending = PendingProduce(self._diskless, client, request, slot, parsed)
-        unasked = pending.accept()
-        return pending.ask_then_accept(unasked) if unasked else None
+        return None if pending.accept() else pending.ask_then_accept()
 
     def _must_confirm(self, version: int) -> bool:
         """Return whether the broker's answer to classic topics must be confirmed (`producing/confirmed.py`).

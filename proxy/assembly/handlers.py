@@ -8,6 +8,7 @@ from proxy.assembly.parts import Parts
 from proxy.assembly.record_handlers import build_fetch, build_produce
 from proxy.client.handler import Handler, Handlers
 from proxy.client.rights import ClientRights
+from proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn, is_classic
 from proxy.handlers.alter_configs import AlterConfigs
 from proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from proxy.handlers.api_versions import ApiVersions
@@ -29,7 +30,8 @@ from proxy.handlers.offsets import Offsets
 from proxy.handlers.sasl import Sasl
 from proxy.handlers.share_fetch import ShareFetch, is_not_diskless
 from proxy.handlers.share_group_offsets import ShareGroupOffsets
-from proxy.handlers.transactions import Transactions, is_classic
+from proxy.handlers.transactions import Transactions
+from proxy.handlers.write_txn_markers import WriteTxnMarkers
 from proxy.protocol import api_keys
 from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.rewrite_metadata import RewriteMetadata
@@ -177,7 +179,7 @@ def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     process, settings, topics = parts.process, parts.process.settings, parts.topics.topics
     in_parts = InParts(settings.limits, process.turns).of
     names_first = NamesFirst(topics=topics, turns=process.turns).of
-    transactions = Transactions(topics=topics, rights=rights, throttled_log=process.throttled_log)
+    add_partitions, write_markers = _of_transactions(parts, rights)
     heartbeats = GroupHeartbeat(
         settings, racks=parts.routing.racks, topics=topics, rights=rights, throttled_log=process.throttled_log
     )
@@ -192,8 +194,8 @@ def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
     share_offsets = ShareGroupOffsets(topics=topics, rights=rights)
     shared = Names(("topic_id",), is_not_diskless, share_fetch.with_addresses)
     return {
-        api_keys.ADD_PARTITIONS_TO_TXN: names_first(transactions.add_partitions_to_txn, Names(("name",), is_classic)),
-        api_keys.WRITE_TXN_MARKERS: transactions.write_txn_markers,
+        api_keys.ADD_PARTITIONS_TO_TXN: names_first(add_partitions, Names(("name",), is_classic)),
+        api_keys.WRITE_TXN_MARKERS: write_markers,
         api_keys.CONSUMER_GROUP_HEARTBEAT: heartbeats.heartbeat,
         api_keys.SHARE_GROUP_HEARTBEAT: heartbeats.share_group_heartbeat,
         api_keys.SHARE_FETCH: names_first(share_fetch.share_fetch, shared),
@@ -202,3 +204,15 @@ def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
         api_keys.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets.describe,
         api_keys.ALTER_SHARE_GROUP_OFFSETS: in_parts(share_offsets.alter, _ANSWERED_AS_RESPONSES),
     }
+
+
+def _of_transactions(parts: Parts, rights: ClientRights) -> tuple[Handler, Handler]:
+    """Build the handlers of AddPartitionsToTxn and WriteTxnMarkers."""
+    process, topics, opening = parts.process, parts.topics.topics, parts.transactions
+    if not process.settings.transactions.enabled:
+        rejecting = Transactions(topics=topics, rights=rights, throttled_log=process.throttled_log)
+        return rejecting.add_partitions_to_txn, rejecting.write_txn_markers
+    adding = AddPartitionsToTxn(
+        topics=topics, rights=rights, enlistments=opening.enlistments, throttled_log=process.throttled_log
+    )
+    return adding.add_partitions_to_txn, WriteTxnMarkers(topics=topics, markers=opening.markers).write_txn_markers

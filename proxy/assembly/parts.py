@@ -20,6 +20,7 @@ from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.routing_parts import RoutingParts, build_routing
 from proxy.assembly.store_parts import StoreParts, build_stores
 from proxy.assembly.topic_parts import TopicParts, build_topics
+from proxy.assembly.transaction_parts import TransactionParts, build_transactions
 from proxy.coordinator.fleet_lease import FleetLease
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Parts:
     topics: TopicParts
     routing: RoutingParts
     markers: MarkerParts
+    transactions: TransactionParts
     creation: CreationParts
     accounting: AccountingParts
     housekeeping: HousekeepingParts
@@ -97,6 +99,7 @@ def build_parts(
         topics=topics,
         routing=routing,
         markers=markers,
+        transactions=build_transactions(process, stores, brokers, markers),
         creation=creation,
         accounting=accounting,
         housekeeping=housekeeping,

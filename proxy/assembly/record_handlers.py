@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proxy.assembly.parts import Parts
 from proxy.client.rights import ClientRights
+from proxy.client.transactional_ids import ClientTransactionalIds
 from proxy.fetch_router import FetchRouter
 from proxy.fetching.diskless import DisklessReads
 from proxy.fetching.fill import Answering
@@ -21,6 +22,7 @@ from proxy.producing.parts import DisklessProduce
 def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
     """Build the handler of Produce."""
     process, diskless, accounts, topics = parts.process, parts.diskless, parts.accounting.accounts, parts.topics.topics
+    served = process.settings.transactions.enabled
     classic = ClassicProduce(accounts=accounts, addresses=parts.routing.addresses, topics=topics)
     return ProduceOffload(
         topics=topics,
@@ -30,6 +32,7 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
             topics=topics,
             topic_defaults=parts.topics.topic_defaults,
             rights=rights,
+            transactional_ids=ClientTransactionalIds(process.settings, process.now) if served else None,
             quotas=parts.clients.quotas,
             index_watch=diskless.index_watch,
             intake=diskless.intake,

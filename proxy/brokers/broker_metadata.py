@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.brokers.cluster import Cluster
@@ -27,6 +27,7 @@ PARTITIONS_PER_STEP = 500
 _VERSION = 12
 _LIST_OFFSETS_VERSION = 5
 CONSUMER = -1
+_ANY_EPOCH = -1
 ANY_REPLICA = -2
 """The replica ID with which a follower answers ListOffsets, too (`ListOffsetsRequest.DEBUGGING_REPLICA_ID`): the latest
 offset is then the end of its own log, not the high watermark."""
@@ -96,27 +97,31 @@ async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes])
 
 
 async def list_offsets(
-    broker: ServiceConnection, partitions: Iterable[Partition], timestamp: int, *, replica_id: int = CONSUMER
+    broker: ServiceConnection,
+    partitions: Iterable[Partition],
+    timestamp: int,
+    *,
+    replica_id: int = CONSUMER,
+    leader_epochs: Mapping[Partition, int] | None = None,
 ) -> dict[Partition, int]:
     """Return the offsets of at most PARTITIONS_PER_STEP partitions, without partitions for which the answer is an
     error.
 
-    Raises BrokerUnreachable and ProtocolError.
+    A broker that is not the leader in the epoch in `leader_epochs` answers an error (KIP-320), and so does a new leader
+    until its high watermark is true (KIP-207). Raises BrokerUnreachable and ProtocolError.
     """
     from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 
     await asyncio.sleep(0)  # a message of many partitions takes its time to write
     topic_type = nested(ListOffsetsRequest, "topics")
     partition_type = nested(topic_type, "partitions")
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    epochs = leader_epochs or {}
+    by_topic: defaultdict[str, list[Any]] = defaultdict(list)
     for name, partition in partitions:
-        by_topic[name].append(partition)
-    topics = tuple(
-        topic_type(
-            name=name, partitions=tuple(partition_type(partition_index=one, timestamp=timestamp) for one in of_topic)
-        )
-        for name, of_topic in by_topic.items()
-    )
+        epoch: Any = epochs.get((name, partition), _ANY_EPOCH)
+        asked: Any = partition_type(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)
+        by_topic[name].append(asked)
+    topics = tuple(topic_type(name=name, partitions=tuple(of_topic)) for name, of_topic in by_topic.items())
     request = ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=topics)  # type: ignore[arg-type]
     body = await broker.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, encode(request))
     response: Any = read_response(LIST_OFFSETS, _LIST_OFFSETS_VERSION, body)

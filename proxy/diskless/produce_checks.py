@@ -6,6 +6,7 @@ from __future__ import annotations
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import ProduceRules
 from proxy.protocol.errors import (
+    INVALID_RECORD,
     INVALID_REQUEST,
     INVALID_REQUIRED_ACKS,
     INVALID_TXN_STATE,
@@ -16,12 +17,24 @@ from proxy.records.batches import CODEC_ZSTD, BatchHeader, RecordsError, check_b
 from proxy.wire.produce import PartitionProduce
 
 _FIRST_ZSTD_VERSION = 7
+_OFF = "transactions on diskless topics are not supported yet"
+_DENIED = "the client may not write to the request's transactional ID"
 
 
 def check_produced(
-    entry: DisklessTopic, partition: PartitionProduce, rules: ProduceRules, *, acks: int, version: int
+    entry: DisklessTopic,
+    partition: PartitionProduce,
+    rules: ProduceRules,
+    *,
+    acks: int,
+    version: int,
+    transactional_error: int,
 ) -> tuple[memoryview, BatchHeader]:
-    """Return the one batch for the partition, and its header. `rules`: of the topic. Raises RecordsError."""
+    """Return the one batch for the partition, and its header. Raises RecordsError.
+
+    `rules`: of the topic. `transactional_error`: the error of transactional batches; NONE if the client may write to
+    the request's transactional ID, and INVALID_TXN_STATE if transactions are not served.
+    """
     if not 0 <= partition.index < entry.partitions:
         raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
     if acks not in (-1, 0, 1):
@@ -30,7 +43,11 @@ def check_produced(
         raise RecordsError(INVALID_REQUEST, "the request has no records for this partition")
     header = check_batch(partition.records, max_message_bytes=rules.max_message_bytes)
     if header.is_transactional:
-        raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
+        if transactional_error:
+            off = transactional_error == INVALID_TXN_STATE
+            raise RecordsError(transactional_error, _OFF if off else _DENIED)
+        if header.producer_id < 0:
+            raise RecordsError(INVALID_RECORD, "a transactional batch must have a producer ID")
     if header.compression == CODEC_ZSTD and version < _FIRST_ZSTD_VERSION:
         raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")
     return partition.records, header

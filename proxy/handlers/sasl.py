@@ -21,6 +21,7 @@ from proxy.client.request import Request
 from proxy.client.rights import RIGHTS
 from proxy.client.session import SessionKey
 from proxy.client.slots import Slot
+from proxy.client.transactional_ids import TRANSACTIONAL_IDS
 from proxy.config import Settings
 from proxy.protocol.errors import NONE
 from proxy.wire.primitives import Buffer
@@ -69,6 +70,7 @@ class Sasl:
             _observe_outcome(client, observer, answer.error_code)
             if client.session.authentication.authenticate_answered(answer):
                 client.session.forget(RIGHTS)
+                client.session.forget(TRANSACTIONAL_IDS)
             _settle(answered)
             return [body]
 
@@ -83,6 +85,7 @@ class Sasl:
         _observe_outcome(client, observer, NONE)
         if client.session.authentication.token_answered(answer):
             client.session.forget(RIGHTS)
+            client.session.forget(TRANSACTIONAL_IDS)
         slot.fill_frame(answer)
 
     def _observer_of(self, client: Client) -> SaslObserver:

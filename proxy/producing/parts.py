@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from proxy.accounting.accounting import Accounts
 from proxy.client.rights import ClientRights
+from proxy.client.transactional_ids import ClientTransactionalIds
 from proxy.diskless.index_watch import IndexWatch
 from proxy.diskless.wal.intake import Intake
 from proxy.process.memory import MemoryBudget
@@ -29,6 +30,7 @@ class DisklessProduce:
         topics: Topics,
         topic_defaults: TopicDefaults,
         rights: ClientRights,
+        transactional_ids: ClientTransactionalIds | None,
         quotas: Quotas,
         index_watch: IndexWatch,
         intake: Intake,
@@ -41,11 +43,12 @@ class DisklessProduce:
         now: Callable[[], float],
         wall_clock_ms: Callable[[], int],
     ) -> None:
-        """`now`: monotonic seconds."""
+        """`transactional_ids`: None if transactions are not served. `now`: monotonic seconds."""
         self.classic = classic
         self.topics = topics
         self.topic_defaults = topic_defaults
         self.rights = rights
+        self.transactional_ids = transactional_ids
         self.quotas = quotas
         self.index_watch = index_watch
         self.intake = intake

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from proxy.client.client import Client
@@ -22,7 +22,8 @@ from proxy.diskless.wal.outcome import Outcome
 from proxy.process.turns import finish
 from proxy.producing.answers import TWICE, all_timed_out, placed_in_steps
 from proxy.producing.parts import DisklessProduce
-from proxy.producing.split import DisklessPart, Named, error_of, split, split_in_steps
+from proxy.producing.rights import ProducerRights
+from proxy.producing.split import DisklessPart, Named, split, split_in_steps
 from proxy.protocol.errors import (
     INVALID_REQUEST,
     INVALID_TXN_STATE,
@@ -66,6 +67,7 @@ class PendingProduce:
         "_open",
         "_parsed",
         "_request",
+        "_rights",
         "_slot",
         "_throttle_ms",
         "_timed_out",
@@ -89,6 +91,7 @@ class PendingProduce:
         self._request = request
         self._slot = slot
         self._parsed = parsed
+        self._rights = ProducerRights(client, parsed.transactional_id, topics=of.rights, ids=of.transactional_ids)
         self._large = large
         self._answering = False
         self._failed = False
@@ -105,39 +108,34 @@ class PendingProduce:
         self._timeout: asyncio.TimerHandle | None = None
         self._began_s = of.now()
 
-    async def ask_then_accept(self, unasked: dict[str, bytes]) -> None:
-        """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable."""
+    async def ask_then_accept(self) -> None:
+        """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable and ProtocolError."""
         self._start_timer()
-        asked, rights = set[str](), self._of.rights.of(self._client.session)
-        while unasked:
-            await rights.ask(self._client, self._request, unasked)
+        accepted = False
+        while not accepted:
+            await self._rights.ask(self._client, self._request)
             if self._timed_out:
                 for part in split(self._of.topics, self._parsed)[1]:
-                    self._take(part, error_of(part, rights), part.partitions, [], 0, set())
+                    self._take(part, self._rights.error_of(part), part.partitions, [], 0, set())
                 return
-            asked.update(unasked)
-            unasked = self.accept(asked)
+            accepted = self.accept()
 
-    def accept(self, asked: Collection[str] = ()) -> dict[str, bytes]:
-        """Send the classic part on, and append the diskless part.
+    def accept(self) -> bool:
+        """Send the classic part on, and append the diskless part; False if the client's rights must be read first.
 
-        If the client's rights on some topics are unknown, nothing is done and these topics are returned, IDs by name.
-        The topics in `asked`, whose rights were read for this very request, count as known, however short the brokers'
-        answer is cached. Whether a topic is classic is judged here, in the same step that forwards it: an earlier
-        judgement may be older than a registry version that this proxy has acknowledged since.
+        Whether a topic is classic is judged here, in the same step that forwards it: an earlier judgement may be older
+        than a registry version that this proxy has acknowledged since.
         """
         of = self._of
         classic, diskless = split(of.topics, self._parsed)
-        rights = of.rights.of(self._client.session)
-        unasked = rights.unasked({part.entry.name: part.entry.topic_id for part in diskless if part.entry is not None})
-        if not set(unasked) <= set(asked):
-            return unasked
+        if not self._rights.are_known(diskless):
+            return False
         self._accepted = True
         self._send_on(classic, build_produce_request(classic) if classic.topics else [], diskless)
         of.classic.count(self._client.session, self._request.client_id, classic)
         named: set[Named] = set()
         for part in diskless:
-            error_code = error_of(part, rights)
+            error_code = self._rights.error_of(part)
             placed = error_code or REQUEST_TIMED_OUT
             answers = [PartitionProduced(partition.index, placed) for partition in part.partitions]
             self._topics.append(TopicProduced(part.topic, answers))
@@ -145,21 +143,19 @@ class PendingProduce:
         if self._open > 1 and not self._slot.done:
             self._start_timer()
         self._one_settled()
-        return {}
+        return True
 
     async def accept_in_turns(self) -> None:
         """Do `accept`, and before it ask for the client's rights. Raises BrokerUnreachable and ProtocolError."""
         self._start_timer()
-        of, asked, judged, rights = self._of, set[str](), None, self._of.rights.of(self._client.session)
+        of, judged = self._of, None
         while judged != (judged := (of.topics.version, of.topics.is_current)):
             # A topic may become diskless, or the lease end, between two turns.
             classic, diskless = await of.turns.run(split_in_steps(of.topics, self._parsed))
-            unasked = rights.unasked({one.entry.name: one.entry.topic_id for one in diskless if one.entry is not None})
-            if not set(unasked) <= asked:
-                await rights.ask(self._client, self._request, unasked)
-                asked.update(unasked)
+            if not self._rights.are_known(diskless):
+                await self._rights.ask(self._client, self._request)
             frame = await of.turns.run(build_large_produce(classic)) if classic.topics else []
-            errors = [error_of(part, rights) for part in diskless]
+            errors = [self._rights.error_of(part) for part in diskless]
             self._topics = await of.turns.run(placed_in_steps(diskless, errors))
             if self._timed_out:
                 await of.turns.run(self._take_all(diskless, errors))
@@ -247,7 +243,10 @@ class PendingProduce:
             rules = of.topic_defaults.rules(entry)
             if rules.compacted:
                 rules = rules._replace(partition=f"{entry.name}-{partition.index}")
-            records, header = check_produced(entry, partition, rules, acks=acks, version=version)
+            transactional_error = self._rights.transactional_error
+            records, header = check_produced(
+                entry, partition, rules, acks=acks, version=version, transactional_error=transactional_error
+            )
         except RecordsError as error:
             if error.error_code == INVALID_TXN_STATE:
                 of.throttled_log.warning(

@@ -3,6 +3,8 @@
 An unclamped answer breaks with each Kafka release, because clients then use versions that the proxy can't read.
 Behaviour: hidden and unknown APIs are left out, ranges are cut, everything else (error code, throttle time, features)
 stays. Produce stays listed from the broker's own lowest version, because librdkafka turns compression off otherwise.
+Clients can be held at transaction version 1: then the feature `transaction.version` is 1 at most, and the versions of
+APIs that stand for transaction version 2 (KIP-890) are not offered.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from proxy.protocol.api_keys import API_VERSIONS
-from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
+from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, TRANSACTION_V1_VERSIONS, Treatment
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT16,
@@ -20,22 +22,32 @@ from proxy.wire.primitives import (
     parsing,
     read_count,
     read_string,
+    read_tags,
     skip_tags,
     write_count,
+    write_tags,
 )
 
 _FIRST_FLEXIBLE = 3
 _HIGHEST_VERSION = API_TABLE[API_VERSIONS].highest_version
 _UNSUPPORTED_VERSION = 35
 _RANGE = struct.Struct(">hhh")
+_FINALIZED_FEATURES = 2
+"""Tag of the features that all brokers use."""
+_LEVELS = struct.Struct(">hh")
+"""Highest and lowest level of a finalized feature."""
+_TRANSACTION_VERSION = "transaction.version"
 
 
 @parsing
-def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False) -> list[Buffer]:
+def clamp_api_versions(
+    body: Buffer, version: int, *, kip1163_api: bool = False, transactions_v1: bool = False
+) -> list[Buffer]:
     """Return the body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
 
     With `kip1163_api` the proposed versions are offered too, if the broker has the versions below, to which they are
-    translated. An answer UNSUPPORTED_VERSION is read as v0, whatever version was requested.
+    translated. `transactions_v1`: clients are held at transaction version 1. An answer UNSUPPORTED_VERSION is read as
+    v0, whatever version was requested.
     """
     if not 0 <= version <= _HIGHEST_VERSION:
         raise ProtocolError(f"ApiVersions v{version} is not parsed here")
@@ -54,12 +66,39 @@ def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False)
         lowest, highest = max(lowest, api.lowest_version), min(highest, api.highest_version)
         if kip1163_api and highest == api.highest_version:
             highest = PROPOSED_VERSIONS.get(key, highest)
+        if transactions_v1:
+            highest = min(highest, TRANSACTION_V1_VERSIONS.get(key, highest))
         if lowest <= highest:
             kept += 1
             out += _RANGE.pack(key, lowest, highest)
             out += data[start:at]
     check_end(data, at)
-    return [data[:2].tobytes() + write_count(kept if count >= 0 else count, flexible) + out, data[at:]]
+    rest = _with_transactions_v1(data, at) if transactions_v1 and flexible else data[at:]
+    return [data[:2].tobytes() + write_count(kept if count >= 0 else count, flexible) + out, rest]
+
+
+def _with_transactions_v1(data: memoryview, at: int) -> Buffer:
+    """Return throttle time and tagged fields of a response, with the transaction version cut."""
+    tags_at = at + INT32.size
+    fields, end = read_tags(data, tags_at)
+    check_end(data, end)
+    values: list[tuple[int, Buffer]] = []
+    for tag, start, stop in fields:
+        values.append((tag, _cut_features(data[start:stop]) if tag == _FINALIZED_FEATURES else data[start:stop]))
+    return b"".join((data[at:tags_at], write_tags(values), data[end:]))
+
+
+def _cut_features(value: memoryview) -> bytes:
+    cut = bytearray(value)
+    count, at = read_count(value, 0, True)
+    for _ in range(count):
+        name, at = read_string(value, at, True)
+        if name == _TRANSACTION_VERSION:
+            highest, lowest = _LEVELS.unpack_from(value, at)
+            _LEVELS.pack_into(cut, at, min(highest, 1), min(lowest, 1))
+        at = skip_tags(value, at + _LEVELS.size)
+    check_end(value, at)
+    return bytes(cut)
 
 
 def client_software(body: Buffer, version: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.client.rights import ClientRights
+from proxy.client.transactional_ids import ClientTransactionalIds
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.diskless.wal.outcome import Outcome
 from proxy.produce_offload import ProduceOffload
@@ -106,6 +107,7 @@ def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
         topics=sent.topics,
         topic_defaults=sent.parts.topics.topic_defaults,
         rights=ClientRights(sent.settings, sent.now),
+        transactional_ids=ClientTransactionalIds(sent.settings, sent.now),
         quotas=sent.parts.clients.quotas,
         index_watch=index_watch,
         intake=intake,

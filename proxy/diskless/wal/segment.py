@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from proxy.coordinator.interface import PartitionRun, ProposedBatch, Row
+from proxy.coordinator.interface_transactions import NOT_TRANSACTIONAL
 from proxy.records.batches import BatchHeader, check_offsets, read_header
 from proxy.wire.steps import Steps, at_once, in_slices
 
@@ -96,6 +97,7 @@ class SegmentBuilder:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
+                _transaction_version(header),
             )
         )
         self.bytes_buffered += header.length
@@ -133,6 +135,11 @@ class SegmentBuilder:
             if len(keys) > len(some):
                 yield
         return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
+
+
+def _transaction_version(header: BatchHeader) -> int:
+    """Return the transaction version of a batch. ApiVersions lets no client use version 2."""
+    return 1 if header.is_transactional else NOT_TRANSACTIONAL
 
 
 class MergedBuilder:

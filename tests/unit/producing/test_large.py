@@ -144,11 +144,11 @@ async def test_it_is_answered_alike_in_turns_and_at_once(large: bool, monkeypatc
     """Take the first batch of a partition that is named twice."""
     if large:
 
-        def accept(self: Any, asked: Any = ()) -> dict[str, bytes]:
+        def accept(self: Any) -> bool:
             self._large = True
-            return {"orders": ANY_ID}
+            return False
 
-        async def in_turns(self: Any, unasked: Any) -> None:
+        async def in_turns(self: Any) -> None:
             await self.accept_in_turns()
 
         monkeypatch.setattr(pending.PendingProduce, "accept", accept)

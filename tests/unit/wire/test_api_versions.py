@@ -70,6 +70,29 @@ def test_an_older_broker_is_not_asked_what_it_does_not_know():
     assert read["api_keys"][0]["max_version"] == 12
 
 
+@pytest.mark.parametrize("version", range(5))
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_clients_can_be_held_at_transaction_version_1(version, data):
+    entity = response_type(18, version)
+    tree = data.draw(trees(entity))
+    highest = data.draw(st.integers(0, 5))
+    tree["api_keys"] += [
+        {"api_key": key, "min_version": 0, "max_version": most} for key, most in ((0, 13), (26, 5), (28, 5), (1, 18))
+    ]
+    named = {"name": "transaction.version", "max_version_level": highest, "min_version_level": highest}
+    if version >= 3:
+        tree["finalized_features"] = [*(tree.get("finalized_features") or []), named]
+    read = decode_joined(entity, clamp_api_versions(encode(entity, tree), version, transactions_v1=True))
+    versions = {entry["api_key"]: entry["max_version"] for entry in read["api_keys"][-4:]}
+    assert versions == {0: 11, 26: 4, 28: 4, 1: 18}
+    if version >= 3:
+        held = {"max_version_level": min(highest, 1), "min_version_level": min(highest, 1)}
+        assert read["finalized_features"] == [*tree["finalized_features"][:-1], named | held]
+        del read["finalized_features"], tree["finalized_features"]
+    assert read | {"api_keys": []} == tree | {"api_keys": []}
+
+
 def test_a_range_without_overlap_is_left_out():
     read = decode(response_type(18, 3), _answer(3, [(1, 0, 3), (78, 0, 0)]))
     assert read["api_keys"] == []

@@ -1,0 +1,1 @@
+"""Transactions of clients, on their way into the coordinator."""
