@@ -12,19 +12,19 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.measure import client, cpu_seconds
+from benchmarks.slow_link import slow_link
 from proxy.demo.admin import get
 from proxy.demo.s3 import SeaweedFS
 from proxy.demo.stack import Stack, StackOptions
-from tests.support.metrics import Metrics
-from tests.support.toxiproxy import closed_link, toxiproxy_server
 
 RACK = "rack-a"
 WAYS: dict[str, dict[str, Any]] = {
@@ -80,17 +80,12 @@ def stack_of(arguments: argparse.Namespace) -> Iterator[Stack]:
         journal=arguments.journal,
         overrides={"default_diskless_topics": [".*"]},
     )
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Stack(options) as stack,
-        toxiproxy_server(Path(directory)) as network,
-    ):
+    with tempfile.TemporaryDirectory() as directory, Stack(options) as stack, ExitStack() as links:
         slow: dict[str, Any] = {}
         if isinstance(stack.s3, SeaweedFS):
-            link = closed_link(network, "s3", stack.s3.endpoint_url.removeprefix("http://"))
-            link.add_toxic(type="latency", stream="downstream", attributes={"latency": PUT_MS})
-            link.enable()
-            slow = {"storage": {"endpoint_url": f"http://{link.listen}"}}
+            address = stack.s3.endpoint_url.removeprefix("http://")
+            link = links.enter_context(slow_link(address, PUT_MS, Path(directory)))
+            slow = {"storage": {"endpoint_url": f"http://{link}"}}
         for (name, proxy), way in zip(stack.proxies.items(), arguments.ways, strict=True):
             stack.configure_proxy(name, slow | WAYS[way])
             proxy.process.start()
@@ -112,11 +107,10 @@ def one_run(stack: Stack, name: str, way: str, load: dict[str, Any], seconds: fl
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
         client("produce_at_rate", address=proxy.bootstrap, topic=topic, partitions=PARTITIONS, seconds=2, per_second=5)
         time.sleep(2.5)  # the budget saves up its burst again
-    before, cpu = Metrics(stack, name), cpu_seconds([proxy.process.pid])
+    before, cpu = uploads_so_far(stack, name), cpu_seconds([proxy.process.pid])
     job = "produce_at_rate" if "per_second" in load else "produce_closed"
     done = client(job, address=proxy.bootstrap, topic=topic, partitions=PARTITIONS, seconds=seconds, **load)
-    after = Metrics(stack, name)
-    puts = int(after.value("uploads_total") - before.value("uploads_total"))
+    puts = uploads_so_far(stack, name) - before
     segments = json.loads(get(proxy.admin_url, f"/api/segments?limit={max(1, min(puts, 100))}")[1])["segments"]
     uploads, commits = ([one[f"{what}_ms"] or 0.0 for one in segments] for what in ("upload", "commit"))
     run = {
@@ -133,6 +127,13 @@ def one_run(stack: Stack, name: str, way: str, load: dict[str, Any], seconds: fl
     }
     print(json.dumps(run), flush=True)
     return run
+
+
+def uploads_so_far(stack: Stack, name: str) -> int:
+    """Return the segments that a proxy has uploaded since its start."""
+    _, text = get(stack.admin_url(name), "/metrics", 10)
+    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
+    return int(sum(one.value for one in samples if one.name == "diskless_proxy_uploads_total"))
 
 
 def table(runs: list[dict[str, Any]]) -> str:
