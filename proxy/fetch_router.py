@@ -24,6 +24,7 @@ from proxy.client.request import Request
 from proxy.client.session import SessionKey
 from proxy.client.slots import Slot
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
+from proxy.fetching.express import learn
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching, Sources
 from proxy.fetching.route import NOWHERE_NEAR, too_many
@@ -124,6 +125,8 @@ class FetchRouter:
         outdated = parsed.version < FIRST_TOPIC_ID and self._is_outdated(client, parsed.session_epoch)
         if not judged.mine and not routed and not judged.fresh and not outdated:
             self._forwarding.forward(client, request, {}, self._routes.never_near(client.session), slot)
+            if slot is None:
+                self._learn(client, request, parsed)
             return True
         if parsed.session_epoch > _FIRST_EPOCH:
             body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
@@ -145,6 +148,19 @@ class FetchRouter:
         if session_epoch == _FIRST_EPOCH or kept.get(_NAMES_TAKEN) is None:
             kept[_NAMES_TAKEN] = topics.names_taken
         return session_epoch > _FIRST_EPOCH and (not topics.is_current or kept.get(_NAMES_TAKEN) != topics.names_taken)
+
+    def _learn(self, client: Client, request: Request, parsed: FetchRequest) -> None:
+        """Let the next Fetch like this one take the express lane, if it may."""
+        learn(
+            client,
+            request,
+            parsed,
+            topics=self._topics,
+            racks=self._racks,
+            routes=self._routes,
+            forwarding=self._forwarding,
+            is_outdated=self._is_outdated,
+        )
 
     def _split(self, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
         """The diskless half and the classic one."""

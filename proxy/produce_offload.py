@@ -16,6 +16,7 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot, Slot
 from proxy.producing.classic import ClassicProduce
+from proxy.producing.express import learn
 from proxy.producing.parts import DisklessProduce
 from proxy.producing.pending import PendingProduce
 from proxy.producing.split import DisklessPart, split, split_in_steps
@@ -24,7 +25,7 @@ from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.frames import Decision
-from proxy.wire.produce import FIRST_TOPIC_ID, LOWEST_VERSION, parse_produce_request
+from proxy.wire.produce import FIRST_TOPIC_ID, LOWEST_VERSION, ProduceRequest, parse_produce_request
 from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
 from proxy.wire.produce_steps import parse_large_produce
 from proxy.wire.produce_stream import ProduceStream, count_produced
@@ -69,6 +70,8 @@ class ProduceOffload:
         if prefix.acks != 0:
             rewrite = self._classic.rewrite(client.session, client_id, version)
             slot = BrokerSlot(client.answers, PRODUCE, version, correlation_id, rewrite)
+            if stream is None:
+                learn(client, client_id, head, version, prefix.topics_at, self._topics, self._classic)
         if stream is not None:
             self._topics.begin_stream(stream)
         client.begin_stream(PRODUCE, slot, stream, self._topics.end_stream)
@@ -88,6 +91,7 @@ class ProduceOffload:
             self._classic.count(client.session, request.client_id, parsed)
             rewrite = self._classic.rewrite(client.session, request.client_id, request.api_version)
             client.forward(request, rewrite, answered=parsed.acks != 0)
+            self._learn(client, request, parsed)
             return None
         slot = client.open_slot(request, answered=parsed.acks != 0)
         pending = PendingProduce(self._diskless, client, request, slot, parsed)
@@ -99,6 +103,15 @@ class ProduceOffload:
         Later versions name topics by IDs, which never become another topic's. Earlier ones can't be answered here.
         """
         return LOWEST_VERSION <= version < FIRST_TOPIC_ID and not self._topics.is_current
+
+    def _learn(self, client: Client, request: Request, parsed: ProduceRequest) -> None:
+        """Let the next request like this one take the express lane, if it may."""
+        if parsed.acks == 0 or len(parsed.topics) != 1 or len(parsed.topics[0].partitions) != 1:
+            return
+        version = request.api_version
+        prefix = read_produce_prefix(request.frame, version)
+        assert prefix is not None, "more of it was parsed"
+        learn(client, request.client_id, request.frame, version, prefix.topics_at, self._topics, self._classic)
 
     async def _large(self, client: Client, request: Request, slot: Slot) -> None:
         """Do `produce` in turns with other work. Raises BrokerUnreachable and ProtocolError."""

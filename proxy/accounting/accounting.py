@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from proxy.accounting.topic_count import TopicCount
 from proxy.brokers.cluster import Cluster
 from proxy.client.session import Session
 from proxy.routing.racks import Racks, borders
@@ -30,6 +31,22 @@ class Accounts:
     def classic(self, session: Session, client_id: str | None, direction: Direction) -> CountTopic:
         """Count records of classic topics that go between a client and the broker that its listener stands for."""
         return self._count(session, client_id, "classic", direction, self._cluster.rack_of(session.node_id))
+
+    def classic_topic(
+        self, session: Session, client_id: str | None, direction: Direction, topic: str | bytes
+    ) -> TopicCount:
+        """Return a counter that does `classic` for one topic, and may be kept as long as the client's connection."""
+        return TopicCount(
+            partial(self.classic, session, client_id, direction),
+            session,
+            client_id,
+            direction,
+            topic,
+            own_rack=self._own_rack,
+            cluster=self._cluster,
+            racks=self._racks,
+            stats=self._stats,
+        )
 
     def diskless(self, session: Session, client_id: str | None, direction: Direction) -> CountTopic:
         """Count records of diskless topics: this proxy's rack serves them."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from proxy.client.slots import BrokerSlot
 from proxy.security.tls import explain
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 _FRAME = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
+_HEAD = struct.Struct(">ii")
+"""Size and correlation ID."""
 _HEAD_BYTES = 4
 _OWN_CORRELATION_ID = 0x6B696F
 
@@ -46,6 +49,7 @@ class BrokerConnection(asyncio.Protocol):
         max_frame_bytes: int,
         on_lost: Callable[[], None] = lambda: None,
         on_pause: Callable[[bool], None] = lambda paused: None,
+        express_lane: bool = True,
     ) -> None:
         self.expected: deque[Expected] = deque()
         self.transport: asyncio.Transport | None = None
@@ -63,6 +67,7 @@ class BrokerConnection(asyncio.Protocol):
         self._on_pause = on_pause
         self._current: Expected | None = None
         self._finishing = False
+        self._express_lane = express_lane
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: connected."""
@@ -71,12 +76,33 @@ class BrokerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes of the broker."""
         self.bytes_received += len(data)
+        if self._express_lane and self._pass_whole(data):
+            return
         try:
             self.reader.feed(data)
         except ProtocolError as error:
             log.error("broker_answer_unreadable", reason=str(error))
             self.close()
         self._end_if_finished()
+
+    def _pass_whole(self, data: bytes) -> bool:
+        """Pass the answer to the oldest open request on if it is one whole frame; False if it must be read.
+
+        An answer that comes while the connection is being finished is dropped, so it is never passed on.
+        """
+        expected = self.expected
+        if not expected or self._current is not None or len(data) < _HEAD.size or not self.reader.between_frames:
+            return False
+        slot = expected[0]
+        if not isinstance(slot, BrokerSlot):
+            return False
+        if _HEAD.unpack_from(data) != (len(data) - _FRAME.size, slot.correlation_id):
+            return False
+        expected.popleft()
+        if slot.response_whole(data):
+            return True
+        expected.appendleft(slot)
+        return False
 
     def eof_received(self) -> bool | None:
         """asyncio: the broker sends no more."""

@@ -64,6 +64,13 @@ class Authentication:
         """Whether an exchange has begun and is not over: nothing else may be sent to the broker."""
         return self._under_way
 
+    @property
+    def settled(self) -> bool:
+        """Return whether `admit` would let every request pass, and `takes_token` would find no token."""
+        if not self._required:
+            return True
+        return self._done and not self._under_way and (self._ends_s is None or self._now() <= self._ends_s)
+
     def takes_token(self, size: int, head: Buffer) -> bool:
         """Whether the frame that begins so is a token without header. Raises ProtocolError."""
         if self._raw is None:

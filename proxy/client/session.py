@@ -8,6 +8,7 @@ from proxy.client.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from proxy.client.authentication import Authentication
+    from proxy.client.express import Express
     from proxy.config import Listeners
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Session:
         "authentication",
         "client_id",
         "crossed_bytes",
+        "express",
         "host",
         "listeners",
         "node_id",
@@ -62,6 +64,8 @@ class Session:
         """The user as the brokers' quotas name it: ANONYMOUS before authentication, UNKNOWN_USER if not visible."""
         self.crossed_bytes = 0
         """Record bytes of the client, once for each border between racks that they cross."""
+        self.express: dict[int, Express] = {}
+        """Recognizes requests that are like the client's last ones, by API key (`client.express`)."""
         self._kept: dict[SessionKey[Any], Any] = {}
 
     def get(self, key: SessionKey[T]) -> T | None:

@@ -47,6 +47,9 @@ class AnswerQueue(Protocol):
     def write(self, part: Buffer, /) -> None:
         """Write bytes of the head's answer at once."""
 
+    def pass_whole(self, slot: BrokerSlot, frame: bytes, /) -> None:
+        """Write the whole answer of the head, and finish its slot."""
+
     def slot_finished(self, slot: Slot, /) -> None:
         """Flush: a slot has all of its answer, or never will have it."""
 
@@ -137,6 +140,13 @@ class BrokerSlot(Slot):
     ) -> None:
         super().__init__(answers, api_key, api_version, correlation_id)
         self._rewrite = rewrite
+
+    def response_whole(self, frame: bytes) -> bool:
+        """Pass a whole answer, with its size, to the client as it came. False if it needs the ordinary path."""
+        if self._rewrite is not None or self.done or not self.answers.is_head(self):
+            return False
+        self.answers.pass_whole(self, frame)
+        return True
 
     def response_begins(self, size: int) -> Decision:
         """Streamed when nothing is ahead of it."""
@@ -237,6 +247,15 @@ class StreamedFetchSlot(BrokerSlot):
             return
         if last:
             self.finish()
+
+    def response_whole(self, frame: bytes) -> bool:
+        """Pass a whole answer as it came, and count its records; False if it is not plain, or waits for its turn."""
+        if self._stream is not None or self._head or self._plain or self.done or not self.answers.is_head(self):
+            return False
+        if not self._is_plain(memoryview(frame)[_SIZE.size :], len(frame) - _SIZE.size):
+            return False
+        self.answers.pass_whole(self, frame)
+        return True
 
     def response_held(self, frame: memoryview) -> None:
         """A whole answer that had to wait for an earlier one."""

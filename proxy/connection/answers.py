@@ -53,18 +53,19 @@ _ASKS_ONLY = frozenset(
 class Answers:
     """The queue of one connection's slots, and their `AnswerQueue`.
 
-    Four calls of slots need the connection, and go straight to it: `write`, `slot_finished`, `go_on` and
+    Five calls of slots need the connection, and go straight to it: `write`, `pass_whole`, `slot_finished`, `go_on` and
     `broker_answer_unreadable`. `count_answer` gets the API key and the seconds of each answer that is written.
     """
 
     __slots__ = (
-        "_count_answer",
         "_max_held_bytes",
         "_turns",
         "broker_answer_unreadable",
+        "count_answer",
         "go_on",
         "held_bytes",
         "not_taken",
+        "pass_whole",
         "slot_finished",
         "slots",
         "write",
@@ -76,6 +77,7 @@ class Answers:
         turns: Turns,
         *,
         write: Callable[[Buffer], None],
+        pass_whole: Callable[[BrokerSlot, bytes], None],
         slot_finished: Callable[[Slot], None],
         go_on: Callable[[Coroutine[Any, Any, None]], None],
         broker_answer_unreadable: Callable[[Slot, Exception], None],
@@ -85,9 +87,10 @@ class Answers:
         self._turns = turns
         self.write = write
         self.go_on = go_on
+        self.pass_whole = pass_whole
         self.slot_finished = slot_finished
         self.broker_answer_unreadable = broker_answer_unreadable
-        self._count_answer = count_answer
+        self.count_answer = count_answer
         self.slots: deque[Slot] = deque()
         """The slots whose answers are due, the oldest request's first."""
         self.held_bytes = 0
@@ -138,7 +141,7 @@ class Answers:
             if not head.done:
                 break
             slots.popleft()
-            self._count_answer(head.api_key, perf_counter() - head.began_s)
+            self.count_answer(head.api_key, perf_counter() - head.began_s)
             if head.let_go is not None:
                 self.not_taken.append(head.let_go)
         return True

@@ -47,6 +47,7 @@ class BrokerSide:
         others_serve: Callable[[], bool],
         on_lost: Callable[[], None],
         on_pause: Callable[[bool], None],
+        express_lane: bool = True,
     ) -> None:
         self._cluster = cluster
         self._session = session
@@ -55,6 +56,7 @@ class BrokerSide:
         self._others_serve = others_serve
         self._on_lost = on_lost
         self._on_pause = on_pause
+        self._express_lane = express_lane
         self.upstream: BrokerConnection | None = None
         """None before the first broker is reached; afterwards it stays, also when it is lost."""
         self.stands_in = False
@@ -73,7 +75,12 @@ class BrokerSide:
             if made is self.upstream:  # Otherwise it was lost while it was being made: `reach` sees that.
                 self._on_lost()
 
-        made = BrokerConnection(max_frame_bytes=_MAX_FRAME_BYTES, on_lost=lost, on_pause=self._on_pause)
+        made = BrokerConnection(
+            max_frame_bytes=_MAX_FRAME_BYTES,
+            on_lost=lost,
+            on_pause=self._on_pause,
+            express_lane=self._express_lane,
+        )
         return made
 
     async def reach(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from proxy.brokers.upstream import BrokerUnreachable
@@ -19,6 +20,7 @@ from proxy.connection.answers import Answers
 from proxy.connection.broker_side import BrokerSide
 from proxy.connection.charges import Charges
 from proxy.connection.client_side import ClientSide
+from proxy.connection.express import ExpressLane
 from proxy.connection.gate import ANSWERS_WAIT, BROKER_FULL, CLIENT_FULL, CONNECTING, ENDING, IN_FLIGHT, MEMORY
 from proxy.connection.life import EndCause, Life, State
 from proxy.connection.open_connection import OpenConnection
@@ -28,7 +30,7 @@ from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from proxy.client.handler import Handlers
-    from proxy.client.slots import Slot
+    from proxy.client.slots import BrokerSlot, Slot
     from proxy.config import Listeners
     from proxy.connection.shared import Shared
 
@@ -58,11 +60,13 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
             others_serve=shared.any_broker_serves,
             on_lost=self._broker_lost,
             on_pause=self._broker_pauses,
+            express_lane=shared.express_lane,
         )
         self.answers = Answers(
             limits.max_response_bytes_per_connection,
             shared.turns,
             write=self.client_side.write,
+            pass_whole=self._pass_whole,
             slot_finished=self._slot_finished,
             go_on=self._go_on,
             broker_answer_unreadable=self._broker_answer_unreadable,
@@ -82,6 +86,17 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
             self._charges,
         )
         self.reading = self.client.reading
+        self._lane = (
+            ExpressLane(
+                self.client,
+                self._charges,
+                shared.stats,
+                max_frame_bytes=limits.max_frame_bytes,
+                max_in_flight=limits.max_in_flight_requests,
+            )
+            if shared.express_lane
+            else None
+        )
         self.opened_ms = 0
         self.received_bytes = 0
         self.last_active_s = shared.now()
@@ -107,7 +122,8 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
         self.last_active_s = self._now()
         self._stats.client_bytes_received += len(data)
         self.received_bytes += len(data)
-        self.reading.feed(data)
+        if self._lane is None or not self._lane.take(data):
+            self.reading.feed(data)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Take note that the client has gone, or was sent away."""
@@ -164,6 +180,19 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
             self.broker_side.close()
 
     # Answers.
+
+    def _pass_whole(self, slot: BrokerSlot, frame: bytes) -> None:
+        """Do `write` and `_slot_finished` for the head, whose answer is one frame."""
+        self.client_side.write(frame)
+        slots = self.answers.slots
+        if slot.charge_bytes or slot.let_go is not None or len(slots) > 1:
+            slot.finish()
+            return
+        slot.done = True
+        self.last_active_s = self._now()
+        slots.popleft()
+        self.answers.count_answer(slot.api_key, perf_counter() - slot.began_s)
+        self._flushed()
 
     def _slot_finished(self, slot: Slot) -> None:
         answers = self.answers

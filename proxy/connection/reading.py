@@ -17,7 +17,7 @@ class Reading:
     given out.
     """
 
-    __slots__ = ("_fail", "_now", "_on_resumed", "_reader", "_side", "frame_began_s", "gate")
+    __slots__ = ("_fail", "_now", "_on_resumed", "_side", "frame_began_s", "gate", "reader")
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Reading:
         self._now = now
         self._fail = fail
         self._on_resumed = on_resumed
-        self._reader = FrameReader(listener, head_bytes=head_bytes, max_frame_bytes=max_frame_bytes)
-        self._reader.stop()
+        self.reader = FrameReader(listener, head_bytes=head_bytes, max_frame_bytes=max_frame_bytes)
+        self.reader.stop()
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the client."""
         self._side.reading = True
         try:
-            self._reader.feed(data)
+            self.reader.feed(data)
         except Exception as error:
             self._fail(error)
         self._update()
@@ -52,7 +52,7 @@ class Reading:
     def pause(self, cause: int) -> None:
         """Let no further request through as long as this cause is there."""
         self.gate.pause(cause)
-        self._reader.stop()
+        self.reader.stop()
         self._update()
 
     def unpause(self, cause: int) -> None:
@@ -67,17 +67,17 @@ class Reading:
     @property
     def in_frame(self) -> bool:
         """True if part of a request has come."""
-        return self._reader.partial
+        return self.reader.partial
 
     def goes_on_alone(self, *, granted: bool) -> bool:
         """Return whether requests that have come go on without the client; `granted`: one of them has its memory."""
-        return self.gate.opens_alone(kept_back=self._reader.partial, granted=granted, stopped=self._reader.stopped)
+        return self.gate.opens_alone(kept_back=self.reader.partial, granted=granted, stopped=self.reader.stopped)
 
     def _resume(self) -> None:
         if self.gate.causes:
             return
         try:
-            self._reader.resume()
+            self.reader.resume()
         except Exception as error:
             self._fail(error)
         self._update()
@@ -85,7 +85,7 @@ class Reading:
 
     def _update(self) -> None:
         """Read from the client, or not."""
-        side, reader = self._side, self._reader
+        side, reader = self._side, self.reader
         if side.transport is None:
             self.frame_began_s = None
             return

@@ -33,3 +33,5 @@ class Shared:
     """Returns whether another broker may stand in for one that is down: for diskless topics, any broker will do."""
     reads_near: Callable[[int | None], bool]
     """Returns whether Fetches at the listener of this broker are read from near replicas."""
+    express_lane: bool = True
+    """False if every request takes the ordinary path, so that tests can compare the two."""

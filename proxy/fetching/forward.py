@@ -7,6 +7,7 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import Slot, StreamedFetchSlot
 from proxy.fetching.asked import Key
+from proxy.protocol.api_keys import FETCH
 from proxy.replicas.choice import LeaderReason
 from proxy.routing.addresses import Addresses
 from proxy.telemetry.stats import Stats
@@ -36,16 +37,28 @@ class Forwarding:
         """
         for reason in reasons.values():
             self._stats.leader_reads[reason] += 1
-        key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
-        count = self._accounts.classic(client.session, request.client_id, "fetch")
-        if reasons or otherwise is not None:
-            count = self._counting_reasons(count, reasons, otherwise)
-        addresses = self._addresses.of(client.session, request.client_id)
-        streamed = StreamedFetchSlot(client.answers, key, version, correlation_id, addresses, count)
+        version, correlation_id = request.api_version, request.correlation_id
+        streamed = self.slot(client, version, correlation_id, request.client_id, reasons, otherwise)
         if slot is None:
             client.forward_slot(request, streamed)
         else:
             client.forward_in_place(request, slot, streamed)
+
+    def slot(
+        self,
+        client: Client,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        reasons: dict[Key, LeaderReason],
+        otherwise: LeaderReason | None,
+    ) -> StreamedFetchSlot:
+        """Return the place of the broker's answer, whose records are counted, for a request that is not sent yet."""
+        count = self._accounts.classic(client.session, client_id, "fetch")
+        if reasons or otherwise is not None:
+            count = self._counting_reasons(count, reasons, otherwise)
+        addresses = self._addresses.of(client.session, client_id)
+        return StreamedFetchSlot(client.answers, FETCH, version, correlation_id, addresses, count)
 
     def _counting_reasons(
         self, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None

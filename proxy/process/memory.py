@@ -21,13 +21,17 @@ class MemoryBudget:
         """Return whether somebody waits."""
         return bool(self._waiting)
 
+    def has_room(self, size: int) -> bool:
+        """Return whether `try_take` would take `size` bytes now."""
+        return not self._waiting and self._fits(size)
+
     def try_take(self, size: int, granted: Callable[[], bool]) -> bool:
         """Take `size` bytes if they are free and nobody waits; return whether they were taken.
 
         If not, they are taken later, and `granted` is called, which returns whether they are still wanted. A request
         larger than the whole budget is let in alone.
         """
-        if self._fits(size) and not self._waiting:
+        if self.has_room(size):
             self.used_bytes += size
             return True
         self._waiting.append((size, granted))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.accounting.accounting import Accounts
+from proxy.accounting.topic_count import TopicCount
 from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.session import Session
@@ -38,6 +39,10 @@ class ClassicProduce:
         if version < _FIRST_NODE_ENDPOINTS_VERSION:
             return None
         return lambda body: rewrite_node_endpoints(PRODUCE, body, version, self._addresses.of(session, client_id))
+
+    def counter(self, session: Session, client_id: str | None, topic: str | bytes) -> TopicCount:
+        """Return a counter of the records of one topic of a client."""
+        return self._accounts.classic_topic(session, client_id, "produce", topic)
 
     def count_passing(self, session: Session, client_id: str | None) -> CountTopic:
         """Count records that stream through while every topic is classic, and note which topics those are."""

@@ -187,6 +187,11 @@ class Racks:
             self._state = object()
         return self._known
 
+    def state(self) -> object:
+        """Return an object that is another one whenever the rack of some client may have changed."""
+        self.known()
+        return self._state
+
     def of(self, session: Session, client_id: str | None) -> str:
         """Return the rack of the client behind a connection. It is needed with every request, so it is cached there."""
         self.known()

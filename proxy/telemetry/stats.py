@@ -201,7 +201,7 @@ class Stats:
         """Bytes of records of one topic that went between a client and the rack that served it."""
         if not size:
             return
-        name = UNKNOWN_TOPIC if len(topic) > _LONGEST_TOPIC_NAME else self._names.get(topic)
+        name = self.settled_name(topic)
         if name is None and isinstance(topic, str) and (kind == "diskless" or direction == "fetch"):
             # The proxy knows its own topics, and brokers have records only of topics that there are.
             name = self._counted_as(topic)
@@ -209,6 +209,10 @@ class Stats:
             name = self._unsettled(topic, (kind, direction, client_rack, serving_rack), size)
         if name is not None:
             self.record_bytes[kind, direction, client_rack, serving_rack, name] += size
+
+    def settled_name(self, topic: str | bytes) -> str | None:
+        """Return the name under which a topic is counted, which never changes; None as long as it is not settled."""
+        return UNKNOWN_TOPIC if len(topic) > _LONGEST_TOPIC_NAME else self._names.get(topic)
 
     def settle(self, topic: str | bytes, name: str | None) -> None:
         """Count a topic's bytes so far, and later ones, under its name; None if brokers don't know it."""

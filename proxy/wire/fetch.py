@@ -111,6 +111,13 @@ def _partition_struct(version: int) -> struct.Struct:
 _PARTITION = {version: _partition_struct(version) for version in range(LOWEST_VERSION, HIGHEST_VERSION + 1)}
 
 
+def session_epoch_at(version: int) -> int | None:
+    """Return the position of the session's epoch, an INT32, in a request's body; None if the version has none."""
+    if version < FIRST_SESSION:
+        return None
+    return (4 if version < FIRST_REPLICA_TAG else 0) + _HEAD.size + INT32.size
+
+
 @parsing
 def parse_fetch_request(body: Buffer, version: int) -> FetchRequest:
     """Parse the body of a request. Raises ProtocolError."""

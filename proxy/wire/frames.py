@@ -97,6 +97,11 @@ class FrameReader:
         """Return whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
         return bool(self._stream_left or self._begun)
 
+    @property
+    def between_frames(self) -> bool:
+        """Return whether the next byte begins a frame that would be given out at once."""
+        return not (self._stream_left or self._begun or self._rest or self._stopped)
+
     def stop(self) -> None:
         """Keep everything back from the end of the present frame on."""
         self._stopped = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from proxy.wire.errors import ProtocolError
-from proxy.wire.primitives import INT32
+from proxy.wire.primitives import INT32, Buffer
 from proxy.wire.produce import FIRST_FLEXIBLE
 from proxy.wire.topic_walk import CountTopic, TopicWalk, count_single, count_whole
 
@@ -45,7 +45,7 @@ class ProduceStream(TopicWalk):
         return at
 
 
-def locate_records(data: memoryview, at: int) -> tuple[int, int]:
+def locate_records(data: Buffer, at: int) -> tuple[int, int]:
     """Return start and length of the records (-1 for null) of a partition, v9 and later, that begins at `at`.
 
     Start 0 means that the length takes five bytes, and must be read as any varint.
@@ -62,7 +62,7 @@ def locate_records(data: memoryview, at: int) -> tuple[int, int]:
     return 0, 0
 
 
-def locate_plain_records(data: memoryview, at: int) -> tuple[int, int]:
+def locate_plain_records(data: Buffer, at: int) -> tuple[int, int]:
     """Return start and length of the records before v9; length -1 is null."""
     return at + _INDEX_LENGTH.size, _INDEX_LENGTH.unpack_from(data, at)[0]
 

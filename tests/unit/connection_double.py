@@ -34,6 +34,8 @@ from tests.unit.parts import parts_of, settings_of
 METADATA, HEARTBEAT, PRODUCE, FETCH = 3, 12, 0, 1
 """APIs that the table rewrites, passes, intercepts, intercepts."""
 BROKER_ERROR = BrokerUnreachable("no broker")
+EXPRESS_LANE = True
+"""Whether connections have the lane; the tests in `connection/` run with and without it (`connection/conftest.py`)."""
 
 
 class FakeTransport(asyncio.Transport):
@@ -138,7 +140,9 @@ class OneProxy:
 class Sent:
     """One client with its connection; `handlers` by API key may replace what the proxy does."""
 
-    def __init__(self, limits: Limits, handlers: dict[int, Any], memory_bytes: int) -> None:
+    def __init__(
+        self, limits: Limits, handlers: dict[int, Any], memory_bytes: int, *, express_lane: bool | None = None
+    ) -> None:
         self.settings = settings_of(limits=limits)
         self.parts = parts_of(self.settings)
         self.cluster = FakeCluster()
@@ -179,6 +183,7 @@ class Sent:
             unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),
             any_broker_serves=lambda: self.any_broker_serves,
             reads_near=lambda node_id: self.foreign,
+            express_lane=EXPRESS_LANE if express_lane is None else express_lane,
         )
         self.unread = self.shared.unread
         self.now = self.shared.now

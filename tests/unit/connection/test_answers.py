@@ -28,6 +28,7 @@ class Client:
             MAX_HELD_BYTES,
             UNUSED,
             write=UNUSED,
+            pass_whole=UNUSED,
             slot_finished=self.finished,
             go_on=UNUSED,
             broker_answer_unreadable=UNUSED,

@@ -266,7 +266,7 @@ class AnyOrder(RuleBasedStateMachine):
     def it_is_read_from_if_the_gate_says_so(self) -> None:
         if hasattr(self, "sent") and self.has_client:
             reading = self.sent.connection.reading
-            assert self.sent.client.reading == reading.gate.reads(reading._reader.in_frame)
+            assert self.sent.client.reading == reading.gate.reads(reading.reader.in_frame)
 
     @invariant()
     def the_gate_has_a_cause_as_long_as_there_is_one(self) -> None:
