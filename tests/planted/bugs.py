@@ -250,6 +250,20 @@ BUGS: tuple[Bug, ...] = (
         "        if True:\n",
         ("tests/unit/client/test_slots.py",),
     ),
+    Bug(
+        "a Produce like the last one goes to the broker, whatever its topic has become",
+        "proxy/producing/express.py",
+        "        elif topics.find(topic) is None and topics.surely_classic(topic):\n",
+        "        elif True:\n",
+        ("tests/unit/connection/test_express.py",),
+    ),
+    Bug(
+        "a request on the express lane is not charged while the broker takes no more",
+        "proxy/connection/express.py",
+        "        if self._gate.causes & BROKER_FULL and express is not None and express.held:\n",
+        "        if False:\n",
+        ("tests/unit/connection/test_express.py",),
+    ),
     # handlers
     Bug(
         "a user who may only describe a topic deletes it",
