@@ -29,7 +29,8 @@ FIRST_NODE_ENDPOINTS = 10
 class Proxy:
     """One connection with real handlers of Produce and Fetch, as far as topics are classic.
 
-    A request that names a diskless topic, and a Produce without a lease, is answered at once. ListOffsets waits for `held.fill`.
+    A request that names a diskless topic, and a Produce without a lease, is answered at once. ListOffsets waits for
+    `held.fill`.
     """
 
     def __init__(self, *, lane: bool, memory_bytes: int, limits: dict[str, int]) -> None:
