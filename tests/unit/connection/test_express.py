@@ -184,6 +184,17 @@ async def test_a_fetch_that_finds_nothing_takes_the_lane_next_time(version: int,
     assert both.lane.expressed == 2
 
 
+async def test_a_session_from_before_a_name_became_diskless_leaves_the_lane() -> None:
+    both = await twins(diskless=("events",))
+    for epoch in (1, 2):
+        await both.send(fetch(epoch, session=(7, epoch)))
+    assert both.lane.expressed == 1
+    await both.registry(["events", "payments"])
+    await both.send(fetch(3, session=(7, 3)))
+    assert both.lane.expressed == 1
+    assert len(both.owed()) == 2
+
+
 @pytest.mark.parametrize("api_key", [HEARTBEAT, OFFSET_COMMIT])
 async def test_apis_that_pass_take_the_lane_at_once(api_key: int) -> None:
     both = await twins()
