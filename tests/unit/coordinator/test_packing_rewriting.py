@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from proxy.coordinator import packing_rewriting as packing
 from proxy.coordinator.interface import Row, SegmentUse
-from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
+from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, OpenTransaction, Swap, SwapAnswer
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from tests.unit.coordinator.test_packing import HEADER, TOPIC, packed_row, rows, timestamps
 
-figures = st.builds(LogState, *[st.integers(0, 2**53)] * 5, timestamps)
+offsets = st.integers(-1, 2**53)
+figures = st.builds(LogState, *[st.integers(0, 2**53)] * 5, timestamps, offsets, offsets)
+open_transactions = st.builds(OpenTransaction, *[offsets] * 3)
+aborted_transactions = st.builds(AbortedTransaction, *[offsets] * 4)
 
 
 @given(st.lists(rows, min_size=1, max_size=4), st.one_of(st.none(), rows))
@@ -37,12 +41,27 @@ def test_answers_to_swaps() -> None:
     assert packing.unpack_swap_answers(HEADER) == []
 
 
-@given(st.one_of(st.none(), figures), st.lists(st.tuples(rows, timestamps), max_size=4), st.integers(-1, 2**53))
-def test_a_page_round_trips(log: LogState | None, found: list[tuple[Row, int]], next_offset: int) -> None:
-    reply = HEADER + struct.pack(">B6q", log is not None, *(log or [0] * 6)) + struct.pack(">q", next_offset)
+@given(
+    st.one_of(st.none(), figures),
+    st.lists(st.tuples(rows, timestamps), max_size=4),
+    st.integers(-1, 2**53),
+    st.lists(open_transactions, max_size=3),
+    st.lists(aborted_transactions, max_size=3),
+)
+def test_a_page_round_trips(
+    log: LogState | None,
+    found: list[tuple[Row, int]],
+    next_offset: int,
+    opened: list[OpenTransaction],
+    aborted: list[AbortedTransaction],
+) -> None:
+    reply = HEADER + struct.pack(">B8q", log is not None, *(log or [0] * 8))
+    reply += struct.pack(">qII", next_offset, len(found), len(opened))
     reply += b"".join(packed_row(row, running_maximum=maximum) for row, maximum in found)
+    reply += b"".join(struct.pack(">3q", *one) for one in opened)
+    reply += b"".join(struct.pack(">4q", *one) for one in aborted)
     expected = tuple(IndexedRow(row, maximum) for row, maximum in found)
-    assert packing.unpack_page(reply) == IndexPage(log, expected, next_offset)
+    assert packing.unpack_page(reply) == IndexPage(log, expected, next_offset, tuple(opened), tuple(aborted))
 
 
 @given(st.binary(min_size=1, max_size=20), st.dictionaries(st.binary(min_size=16, max_size=16), st.integers(0, 2**31)))
