@@ -1,0 +1,323 @@
+"""Transactions over classic and diskless topics, with unmodified clients and with requests that only a zombie sends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.record.default_records import DefaultRecordBatch
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from proxy.demo.ports import HOST
+from proxy.demo.stack import Stack
+from tests.support.confluent import consumer, produce, take
+from tests.support.java_tools import TOOLS, JavaTools
+from tests.support.questions import ask
+from tests.support.records import samples
+from tests.support.stacks import short_lived
+from tests.support.topics import CLASSIC, DISKLESS, new_topic
+from tests.support.transactional import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    RawProducer,
+    end_offset,
+    fetched,
+    send,
+    transactional,
+    wait_until_stable,
+)
+from tests.support.waiting import wait_for
+
+API_VERSIONS = 18
+NONE = 0
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, DENIED, PRODUCER_FENCED = 47, 48, 53, 90
+LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
+RACK = "rack-b"
+TIMEOUT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Stack]:
+    """Return a stack whose proxies serve transactions, which they reject by default."""
+    keeping = {"log.retention.ms": "-1"}  # tests write records of any time
+    with Stack(short_lived(overrides={"transactions": {"enabled": True}}, broker_properties=keeping)) as running:
+        yield running
+
+
+@pytest.fixture
+def stack(serving: Stack) -> Stack:
+    return serving
+
+
+@pytest.fixture
+def diskless(stack: Stack) -> str:
+    return new_topic(stack, "transactional", DISKLESS)
+
+
+@pytest.fixture
+def classic(stack: Stack) -> str:
+    return new_topic(stack, "transactional", CLASSIC)
+
+
+@pytest.fixture
+def near(stack: Stack) -> str:
+    """Return the address of a proxy."""
+    return stack.bootstrap(RACK)
+
+
+@pytest.fixture
+def leader(stack: Stack, classic: str) -> str:
+    """Return the address of the leader of the classic topic, past the proxies."""
+    known = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+
+    def found() -> int:
+        topic = known.list_topics(classic, timeout=TIMEOUT_SECONDS).topics[classic]
+        return topic.partitions[0].leader if topic.partitions else -1
+
+    wait_for(lambda: found() >= 0, "a leader")
+    return f"{HOST}:{stack.ports.broker(found())}"
+
+
+class Both:
+    """Producers that write the same to a classic and to a diskless topic."""
+
+    def __init__(self, near: str, leader: str, classic: str, diskless: str) -> None:
+        self._topics = {classic: leader, diskless: near}
+        self._now_ms = int(1000 * time.time())
+        """Time of all records. A broker would begin a segment if a marker were much newer than the records."""
+        self.one, self.other = (transactional(near, f"{diskless}-{label}") for label in ("one", "other"))
+        self.plain = Producer({"bootstrap.servers": near, "enable.idempotence": True})
+
+    def send(self, producer: Producer, *values: bytes) -> None:
+        for topic in self._topics:
+            for value in values:
+                producer.produce(topic, value, partition=0, timestamp=self._now_ms)
+            assert producer.flush(TIMEOUT_SECONDS) == 0
+
+    def wait(self, end: int) -> None:
+        """Wait for a marker: EndTxn is answered before it is written."""
+        for topic, address in self._topics.items():
+            wait_for(lambda a=address, t=topic: end_offset(a, t, READ_UNCOMMITTED) == end, "the marker")
+
+
+def test_consumers_see_what_they_see_in_a_classic_topic(near: str, leader: str, classic: str, diskless: str) -> None:
+    """Interleaved transactions, of which one stays open: answers are compared field by field, batch by batch."""
+    both = Both(near, leader, classic, diskless)
+    both.one.begin_transaction()
+    both.send(both.one, b"a1", b"a2")
+    both.other.begin_transaction()
+    both.send(both.other, b"b")
+    both.send(both.plain, b"c")
+    both.one.abort_transaction(TIMEOUT_SECONDS)
+    both.wait(5)
+    both.other.commit_transaction(TIMEOUT_SECONDS)
+    both.wait(6)
+    both.other.begin_transaction()
+    both.send(both.other, b"d1", b"d2")
+    both.one.begin_transaction()
+    both.send(both.one, b"e")
+    both.one.commit_transaction(TIMEOUT_SECONDS)
+    both.wait(10)
+    assert compared(near, leader, classic, diskless, end=10, stable=6) == [b"b", b"c"]
+    both.send(both.plain, b"f")
+    both.other.abort_transaction(TIMEOUT_SECONDS)
+    both.wait(12)
+    assert compared(near, leader, classic, diskless, end=12, stable=12) == [b"b", b"c", b"e", b"f"]
+
+
+def compared(near: str, leader: str, classic: str, diskless: str, *, end: int, stable: int) -> list[bytes]:
+    """Compare the answers for all offsets in both isolation levels; return the values that are committed."""
+    for address, topic in ((leader, classic), (near, diskless)):
+        wait_until_stable(address, topic, stable)
+    for isolation in LEVELS:
+        for offset in range(end + 1):
+            expected = fetched(leader, classic, offset, isolation)
+            assert (expected["high_watermark"], expected["last_stable_offset"]) == (end, stable)
+            assert comparable(fetched(near, diskless, offset, isolation)) == comparable(expected), (isolation, offset)
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(diskless, 0, 0)])
+        return [message.value() or b"" for message in take(client, 2 if stable < end else 4)]
+
+
+def comparable(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with its batches as the fields that do not depend on the time of a marker."""
+    data, batches = bytes(answer["records"] or b""), []
+    while data:
+        size = 12 + int.from_bytes(data[8:12], "big")
+        batch = DefaultRecordBatch(data[:size])
+        assert batch.validate_crc()
+        head = (batch.base_offset, batch.is_control_batch, batch.is_transactional, batch.producer_id)
+        records = [(one.offset, one.key, None if batch.is_control_batch else one.value) for one in batch]
+        batches.append((*head, batch.producer_epoch, batch.base_sequence, records))
+        data = data[size:]
+    return answer | {"records": batches}
+
+
+def test_offsets_of_a_group_are_committed_with_the_records(near: str, classic: str, diskless: str) -> None:
+    """Read a diskless topic, write to both kinds; what an aborted transaction has read is read again."""
+    output, group = f"{diskless}-group", f"group-{uuid.uuid4().hex[:6]}"
+    produce(near, diskless, samples(6, "input"))
+    producer = transactional(near, output)
+    for commit in (False, True):
+        with consumer(near, group_id=group, isolation_level="read_committed") as source:
+            source.subscribe([diskless])
+            taken = take(source, 6)
+            producer.begin_transaction()
+            for message in taken:
+                producer.produce(classic, message.value(), partition=0)
+            producer.send_offsets_to_transaction(
+                source.position(source.assignment()), source.consumer_group_metadata(), TIMEOUT_SECONDS
+            )
+            (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_SECONDS)
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(classic, 0, 0)])
+        assert [message.value() for message in take(client, 6)] == [message.value() for message in taken]
+    with consumer(near, group_id=group) as client:
+        (committed,) = client.committed([TopicPartition(diskless, 0)], timeout=TIMEOUT_SECONDS)
+        assert committed.offset == 6
+
+
+def test_a_new_session_aborts_the_transaction_of_the_one_before(near: str, diskless: str) -> None:
+    old = transactional(near, diskless)
+    old.begin_transaction()
+    send(old, diskless, b"never")
+    new = transactional(near, diskless)
+    wait_until_stable(near, diskless, 2)
+    with pytest.raises(KafkaException) as caught:
+        old.commit_transaction(TIMEOUT_SECONDS)
+    assert caught.value.args[0].fatal(), caught.value
+    new.begin_transaction()
+    send(new, diskless, b"kept")
+    new.commit_transaction(TIMEOUT_SECONDS)
+    assert committed_values(near, diskless, 1) == [b"kept"]
+
+
+def test_a_zombie_is_rejected_at_every_step(near: str, diskless: str) -> None:
+    """It adds a partition late, and its batches come late: before and after the transaction that replaces it."""
+    zombie = RawProducer(near, diskless)
+    assert (zombie.add(diskless), zombie.produce(diskless, b"never")) == (NONE, NONE)
+    new = RawProducer(near, diskless)
+    assert (new.producer_id, new.epoch > zombie.epoch) == (zombie.producer_id, True)
+    wait_until_stable(near, diskless, 2)
+    assert zombie.produce(diskless, b"late") == INVALID_PRODUCER_EPOCH
+    assert zombie.add(diskless) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+    assert zombie.end(commit=True) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+    assert (new.add(diskless), new.produce(diskless, b"kept")) == (NONE, NONE)
+    assert zombie.produce(diskless, b"late") == INVALID_PRODUCER_EPOCH
+    assert new.end(commit=True) == NONE
+    assert committed_values(near, diskless, 1) == [b"kept"]
+    assert end_offset(near, diskless, READ_UNCOMMITTED) == 4
+
+
+def test_a_batch_after_the_end_of_its_transaction_is_rejected(near: str, diskless: str) -> None:
+    """No session follows, so the producer's epoch is the same: the marker tells them apart."""
+    producer = RawProducer(near, diskless)
+    assert (producer.add(diskless), producer.produce(diskless, b"kept")) == (NONE, NONE)
+    assert producer.end(commit=True) == NONE
+    wait_until_stable(near, diskless, 2)
+    assert producer.produce(diskless, b"late") == INVALID_TXN_STATE
+    assert (producer.add(diskless), producer.produce(diskless, b"never")) == (NONE, NONE)
+    assert producer.end(commit=False) == NONE
+    wait_until_stable(near, diskless, 4)
+    assert committed_values(near, diskless, 1) == [b"kept"]
+
+
+def test_a_transaction_without_data_does_not_end_the_next_one(near: str, diskless: str) -> None:
+    """Its marker lies in the placeholder topic and has no place in the diskless log."""
+    producer = RawProducer(near, diskless)
+    for _ in range(3):
+        assert (producer.add(diskless), producer.end(commit=True)) == (NONE, NONE)
+    assert (producer.add(diskless), producer.produce(diskless, b"open")) == (NONE, NONE)
+    assert [end_offset(near, diskless, isolation) for isolation in LEVELS] == [1, 0]
+    assert producer.end(commit=True) == NONE
+    wait_until_stable(near, diskless, 2)
+    assert committed_values(near, diskless, 1) == [b"open"]
+
+
+def test_a_batch_needs_the_partition_and_the_transactional_id(near: str, diskless: str) -> None:
+    producer = RawProducer(near, diskless)
+    assert producer.produce(diskless, b"not added") == INVALID_TXN_STATE
+    assert producer.add(diskless) == NONE
+    assert producer.produce(diskless, b"of nobody", transactional_id=None) == DENIED
+    assert producer.produce(diskless, b"kept") == NONE
+    assert producer.end(commit=True) == NONE
+    wait_until_stable(near, diskless, 2)
+
+
+def committed_values(near: str, topic: str, count: int) -> list[bytes | None]:
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(topic, 0, 0)])
+        return [message.value() for message in take(client, count)]
+
+
+@pytest.fixture
+def waiting(near: str, diskless: str) -> Iterator[Consumer]:
+    with consumer(near, isolation_level="read_committed", fetch_wait_max_ms=30_000) as client:
+        client.assign([TopicPartition(diskless, 0, 0)])
+        client.consume(1, 0.5)
+        yield client
+
+
+def test_a_waiting_reader_is_woken_by_the_end_of_a_transaction(near: str, diskless: str, waiting: Consumer) -> None:
+    producer = transactional(near, diskless)
+    producer.begin_transaction()
+    send(producer, diskless, b"kept")
+    assert waiting.consume(1, 0.5) == []
+    producer.commit_transaction(TIMEOUT_SECONDS)
+    assert [message.value() for message in take(waiting, 1, 15)] == [b"kept"]
+
+
+def test_java_copies_exactly_once(near: str, diskless: str, classic: str, tools: JavaTools) -> None:
+    """Kafka's own `TransactionalMessageCopier` aborts at random, and copies what it has aborted again."""
+    sent = [b"%d" % number for number in range(40)]
+    producer = transactional(near, f"{diskless}-input")
+    producer.begin_transaction()
+    send(producer, classic, *sent)
+    producer.commit_transaction(TIMEOUT_SECONDS)
+    output = ("--output-topic", diskless, "--transactional-id", diskless, "--consumer-group", diskless)
+    tools.check(
+        f"{TOOLS}.TransactionalMessageCopier",
+        *("--broker-list", near, "--input-topic", classic, "--input-partition", "0", *output),
+        *("--transaction-size", "5", "--max-messages", "40", "--enable-random-aborts"),
+    )
+    assert committed_values(near, diskless, 40) == sent
+
+
+async def test_aiokafka_commits_and_aborts(near: str, diskless: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=near, transactional_id=diskless)
+    await producer.start()
+    try:
+        for number in range(4):
+            await producer.begin_transaction()
+            await producer.send_and_wait(diskless, b"%d" % number, partition=0)
+            await (producer.abort_transaction() if number % 2 else producer.commit_transaction())
+    finally:
+        await producer.stop()
+    await asyncio.to_thread(wait_until_stable, near, diskless, 8)
+    assert await asyncio.to_thread(committed_values, near, diskless, 2) == [b"0", b"2"]
+
+
+def test_clients_are_held_at_version_1(near: str) -> None:
+    answer = ask(near, API_VERSIONS, 3, client_software_name="test", client_software_version="1")
+    versions = {one["api_key"]: one["max_version"] for one in answer["api_keys"]}
+    assert (versions[0], versions[26], versions[28]) == (11, 4, 4)
+    (feature,) = (one for one in answer["finalized_features"] if one["name"] == "transaction.version")
+    assert feature["max_version_level"] == 1
+
+
+def test_an_operator_ends_a_transaction(stack: Stack, near: str, diskless: str, tools: JavaTools) -> None:
+    """`kafka-transactions abort` finds the producer by the first offset of its transaction."""
+    producer = RawProducer(near, diskless)
+    assert (producer.add(diskless), producer.produce(diskless, b"never")) == (NONE, NONE)
+    command = ("--bootstrap-server", stack.bootstrap("rack-c"), "abort", "--topic", diskless, "--partition", "0")
+    tools.check(f"{TOOLS}.TransactionsCommand", *command, "--start-offset", "0")
+    wait_until_stable(near, diskless, 2)
+    assert producer.produce(diskless, b"late") == INVALID_TXN_STATE
+    assert producer.end(commit=True) == NONE
+    assert end_offset(near, diskless, READ_UNCOMMITTED) == 2
