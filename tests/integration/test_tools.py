@@ -18,7 +18,8 @@ from proxy.demo.stack import Stack
 from proxy.diskless.produce_rules import APPEND_LATENCY
 from tests.support.confluent import produce, produce_to
 from tests.support.records import COMPRESSIONS, samples
-from tests.support.topics import CLASSIC, DISKLESS, admin, delete_topic, new_topic
+from tests.support.topics import CLASSIC, DISKLESS, admin, delete_topic, new_topic, offsets
+from tests.support.waiting import wait_for
 
 RACK = "rack-a"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
@@ -58,6 +59,8 @@ def test_a_dump_agrees_with_kafkas_own_tool(stack: Stack, tmp_path: Path) -> Non
         sent = samples(20, compression, 300)
         produce(stack.bootstrap(RACK), topic, sent, compression_type=compression, enable_idempotence=True)
     _end_transactions(stack, topic)
+    # EndTxn is answered before the markers are written.
+    wait_for(lambda: offsets(stack, topic) == (0, len(COMPRESSIONS) * 20 + 4), "no markers are written")
     (log,) = stack.log_directory(1).glob(f"{topic}-0/*.log")
     segment = tmp_path / "segment"
     segment.write_bytes(b"\0" + log.read_bytes())

@@ -76,7 +76,7 @@ class Client(ClientDouble):
 
 @pytest.fixture
 async def cut_off() -> Client:
-    """Return a proxy that has seen the topic `seen`, and then lost its lease."""
+    """Return a proxy that has seen the topic `seen`, which the brokers confirmed, and then lost its lease."""
     runs = True
     topics = Topics(ModelTopicRegistry(), lease_runs=lambda: runs)
     await topics.registry.reserve("reserved", 1, {}, "owner")
@@ -84,6 +84,7 @@ async def cut_off() -> Client:
     client = Client(topics)
     assert await client.list("seen") == []
     assert len(client.forwarded) == 1
+    topics.classic.confirm("seen", bytes(16), asked_s=topics.classic.now(), is_current=True)
     runs = False
     return client
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.coordinator.interface_registry import RegistrySnapshot
+from proxy.process.turns import Turns
 from proxy.produce_offload import ProduceOffload
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.wire.produce import (
@@ -43,7 +44,9 @@ async def produced(*, acks: int = -1, lease_runs: bool = False) -> Any:
     assert topics.surely_classic("orders")
     topics.classic.confirm("orders", OLD, asked_s=topics.classic.now(), is_current=True)
     runs[0] = lease_runs
-    made.append(ProduceOffload(topics=topics, classic=sent.classic, diskless=diskless_produce(sent, Intake())))
+    diskless = diskless_produce(sent, Intake())
+    diskless.turns = Turns(0.001)
+    made.append(ProduceOffload(topics=topics, classic=sent.classic, diskless=diskless))
     partitions = [PartitionProduce(index, memoryview(make_batch())) for index in range(2)]
     parsed = ProduceRequest(VERSION, None, acks, 60_000, [TopicProduce("orders", partitions)])
     sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), VERSION))
@@ -58,6 +61,7 @@ async def until(happened: Callable[[], object]) -> None:
         if happened():
             return
         await asyncio.sleep(0.001)
+    raise AssertionError("it does not happen")
 
 
 def answer(sent: Any, frame: bytes, body: bytes | memoryview) -> None:

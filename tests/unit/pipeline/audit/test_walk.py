@@ -103,7 +103,7 @@ def test_rows_out_of_bounds() -> None:
     rows = index([10, 10, 10], [1, 2, 3])
     below = walked(LOG, state(rows, 10), rows)
     assert defects(below) == [Defect.ROW_BELOW_LOG_START]
-    beyond = walked(LOG, state(rows)._replace(high_watermark=20), rows)
+    beyond = walked(LOG, state(rows)._replace(high_watermark=20, last_stable_offset=20), rows)
     assert defects(beyond) == [Defect.ROW_BEYOND_HIGH_WATERMARK]
     assert beyond[0].row == rows[2].row
 
