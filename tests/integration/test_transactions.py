@@ -216,7 +216,7 @@ def test_a_zombie_is_rejected_at_every_step(near: str, diskless: str) -> None:
 
 
 def test_a_batch_after_the_end_of_its_transaction_is_rejected(near: str, diskless: str) -> None:
-    """No session follows, so the producer's epoch is the same: the marker tells them apart."""
+    """No session follows, so the producer's epoch is the same: only the marker is between them."""
     producer = RawProducer(near, diskless)
     assert (producer.add(diskless), producer.produce(diskless, b"kept")) == (NONE, NONE)
     assert producer.end(commit=True) == NONE
