@@ -96,11 +96,12 @@ class View:
         """The registry's partition of the journal, which is the one after the last shard's."""
         return self._settings.shards
 
-    def note(self, shard: int, reply: bytes) -> None:
-        """Note up to which position a shard has applied records, as its reply or announcement says."""
+    def note(self, shard: int, reply: bytes) -> int:
+        """Note up to which position a shard has applied records, as its reply or announcement says; return it."""
         state = packing_state.unpack_shard_state(reply)
         self._note_applied(shard, state.sequence)
         self._index_bytes[shard] = state.began_sequence
+        return state.sequence
 
     def applied(self, partition: int) -> int:
         """Return the position up to which a partition's records are known to be applied, or are about to be."""
@@ -109,11 +110,12 @@ class View:
     def _note_applied(self, partition: int, position: int) -> None:
         self._known[partition] = max(self._known[partition], position)
 
-    def _note_reply(self, partition: int, position: int, reply: bytes) -> None:
-        if partition == self.registry:
-            self._note_applied(partition, position)
-        else:
-            self.note(partition, reply)
+    def _note_reply(self, partition: int, position: int, reply: bytes) -> int:
+        """Note the position in a reply, of the registry the given one; return it."""
+        if partition != self.registry:
+            return self.note(partition, reply)
+        self._note_applied(partition, position)
+        return position
 
     async def append(self, partition: int, call: JournalledCall) -> Appended:
         """Append a record. Raises JournalUnavailable."""
@@ -294,14 +296,17 @@ class View:
                 continue  # another proxy is ahead
             quiet = same[0][0].position < until - QUIET_BEFORE
             placed = [(Appended(record.position, record.time_ms), call) for record, call in same]
+            at = same[-1][0].position + 1
             for (record, _), reply in zip(same, await self._run_records(shard, placed, quiet=quiet), strict=True):
                 if not isinstance(reply, Refusal) or reply.text in _ANSWERS:
-                    self._note_reply(shard, record.position + 1, reply if isinstance(reply, bytes) else b"")
+                    # What the shard says now: what it said before it was emptied would pass over records.
+                    at = max(
+                        at, self._note_reply(shard, record.position + 1, reply if isinstance(reply, bytes) else b"")
+                    )
                 elif reply.text.startswith("BEHIND"):
                     return int(reply.text.partition(" ")[2])
                 elif not reply.text.startswith(("LATE", "APPLIED")):
                     raise CoordinatorUnavailable(why_refused(reply.text, self._name(shard)))
-            at = max(same[-1][0].position + 1, self._known[shard])
         return at
 
     async def _run_records(

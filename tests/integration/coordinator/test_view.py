@@ -444,3 +444,18 @@ async def test_nothing_is_appended_while_the_store_is_away(journal, tmp_path, se
     finally:
         await client.aclose()
         own_store.stop()
+
+
+async def test_a_store_that_is_emptied_is_rebuilt_at_once_by_a_proxy_that_knew_it(
+    proxies, store: Store, journal
+) -> None:
+    """Records of many kinds alternate: each kind is a call of its own."""
+    first, _ = proxies
+    for end in range(30):
+        await commit(first, plain(1))
+        await first.delete_records([DeleteRequest(TOPIC, 0, end)])
+    before = await found(first, 29)
+    wipe(store)
+    reads = journal.reads
+    assert await found(first, 29) == before
+    assert journal.reads == reads + 1
