@@ -311,7 +311,7 @@ class _Creating:
         try:
             if partitions <= 0:
                 # A broker does not report its defaults to a client that may not describe configs.
-                if not await self._of.reservations.settle(name, _SHADOW_WAIT_S):
+                if not await self._of.reservations.settle(name, _SHADOW_WAIT_S, result.topic_id.bytes):
                     raise BrokerUnreachable("the brokers do not know the placeholder topic yet")
             else:
                 await self._of.reservations.open(name, result.topic_id.bytes, partitions)

@@ -152,32 +152,55 @@ class Reservations:
     async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
         """Do the same as `shadow` on each live broker, until one knows it: they learn about topics one after the
         other."""
-        if not self._cluster.view.brokers:
-            raise BrokerUnreachable("no broker is known")
-        for node_id in sorted(self._cluster.view.brokers):
-            connection = self._cluster.connection_to(node_id)
-            try:
-                if (found := await self.shadow(name, connection)) is not None:
-                    return found
-            finally:
-                connection.close()
+        for node_id in self._live():
+            if (found := await self._shadow_at(node_id, name)) is not None:
+                return found
         return None
 
-    async def settle(self, name: str, wait_s: float) -> bool:
-        """Open the topic where its shadow is there; whether it is. The brokers get `wait_s` to have heard of it.
+    async def shadows(self, name: str) -> dict[bytes | None, MetadataTopic | None]:
+        """Return the topics that live brokers know under the name, by ID; None stands for a broker that knows none.
+
+        A broker that lags behind may still know a deleted topic of that name, so only a single entry is certain. Raises
+        as `shadow`.
+        """
+        known: dict[bytes | None, MetadataTopic | None] = {}
+        for node_id in self._live():
+            found = await self._shadow_at(node_id, name)
+            topic_id = None if found is None else found.topic_id
+            before = known.get(topic_id)
+            if before is None or found is None or before.partition_count < found.partition_count:
+                known[topic_id] = found
+        return known
+
+    def _live(self) -> list[int]:
+        """Raises BrokerUnreachable if no broker is known."""
+        if not self._cluster.view.brokers:
+            raise BrokerUnreachable("no broker is known")
+        return sorted(self._cluster.view.brokers)
+
+    async def _shadow_at(self, node_id: int, name: str) -> MetadataTopic | None:
+        connection = self._cluster.connection_to(node_id)
+        try:
+            return await self.shadow(name, connection)
+        finally:
+            connection.close()
+
+    async def settle(self, name: str, wait_s: float, topic_id: bytes | None = None) -> bool:
+        """Open the topic if its shadow exists, and return whether it does. The brokers get `wait_s` to learn of it.
+
+        `topic_id`: the ID of the shadow; if it is not known, all live brokers must know the same topic of that name.
 
         Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it stays reserved, as it does on False.
         """
-        shadow = await self.shadow(name)
-        for _ in range(int(wait_s / _SETTLE_POLL_S)):
-            if shadow is not None:
-                break
-            await asyncio.sleep(_SETTLE_POLL_S)
-            shadow = await self.shadow(name)
-        if shadow is None or shadow.topic_id is None:
-            return False
-        await self.open(name, shadow.topic_id, shadow.partition_count)
-        return True
+        for attempt in range(1 + int(wait_s / _SETTLE_POLL_S)):
+            if attempt:
+                await asyncio.sleep(_SETTLE_POLL_S)
+            known = await self.shadows(name)
+            shadow = _only(known) if topic_id is None else known.get(topic_id)
+            if shadow is not None and shadow.topic_id is not None:
+                await self.open(name, shadow.topic_id, shadow.partition_count)
+                return True
+        return False
 
     async def keep_settling(self) -> None:
         """Settle, forever, reservations of proxies that have left the fleet, and those that this proxy left."""
@@ -213,16 +236,19 @@ class Reservations:
     async def _settle_left(self, topic: DisklessTopic, *, may_undo: bool) -> None:
         """Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it is tried again."""
         never_made = topic.owner == self._fleet.identity and self._left.get(topic.name, False)
-        shadow = None if never_made else await self.shadow_anywhere(topic.name)
+        known = {} if never_made else await self.shadows(topic.name)
         if topic.state == "live":
             # One that did not grow with its shadow; where that is gone or another one, `housekeeping/shadows.py` acts.
-            if shadow is not None and shadow.topic_id == topic.topic_id:
-                await self.open(topic.name, topic.topic_id, shadow.partition_count)
+            if (grown := known.get(topic.topic_id)) is not None:
+                await self.open(topic.name, topic.topic_id, grown.partition_count)
             self._left.pop(topic.name, None)
             return
+        shadow = _only(known)
         if shadow is not None and shadow.topic_id is not None:
             await self.open(topic.name, shadow.topic_id, shadow.partition_count)
             self._left.pop(topic.name, None)
+        elif len(known) > 1:
+            return  # a broker lags behind: the one with the shadow, or one that still knows a deleted topic of the name
         elif may_undo or never_made:
             self._left.pop(topic.name, None)
             await self.undo(topic.name, topic.owner)  # may leave it again
@@ -231,3 +257,8 @@ class Reservations:
         log.warning(
             "reservation_settled", topic=topic.name, reason="the proxy that reserved the name has ended, or failed"
         )
+
+
+def _only(known: dict[bytes | None, MetadataTopic | None]) -> MetadataTopic | None:
+    """Return the topic that all brokers know; None if they know none, or differ."""
+    return next(iter(known.values())) if len(known) == 1 else None

@@ -36,8 +36,8 @@ class Reservations:
     async def undo(self, name: str) -> None:
         self.done.append("undone")
 
-    async def settle(self, name: str, wait_s: float) -> bool:
-        self.done.append("settled")
+    async def settle(self, name: str, wait_s: float, topic_id: bytes | None = None) -> bool:
+        self.done.append("settled" if topic_id is None else f"settled as {topic_id.hex()[-1]}")
         return self._known
 
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
@@ -109,7 +109,7 @@ async def test_a_shadow_that_was_made_and_is_not_seen_yet_is_settled_later() -> 
     )
     result = await made._open("a", answered(ErrorCode.none, SHADOW))
     assert result.error_code is ErrorCode.request_timed_out
-    assert reservations.done == ["settled", "left"]
+    assert reservations.done == ["settled as 7", "left"]
 
 
 async def test_a_shadow_whose_reservation_is_gone_is_deleted_by_its_id() -> None:

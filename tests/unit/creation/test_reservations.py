@@ -19,24 +19,27 @@ from tests.registry_model import ModelTopicRegistry
 from tests.unit.creation.made import reservations_of
 
 TOPIC_ID = b"1" * 16
+DELETED_ID = b"0" * 16
+FIRST, SECOND = 1, 2
 
 
 class Settling(Reservations):
-    """The brokers know a placeholder topic of two partitions, or none."""
+    """Two brokers know a placeholder topic of two partitions, or none."""
 
     exists = True
-    known_to_all = True
-    """True if the broker that is asked first knows it, too."""
+    first_lags = False
+    """True if the broker that is asked first has not heard of the placeholder."""
+    first_knows: MetadataTopic | None = None
+    """Topic that the first broker knows as long as it lags."""
     looks = 0
     reachable = True
 
     async def shadow(self, name: str, connection: Any = None) -> MetadataTopic | None:
-        return MetadataTopic(0, name, TOPIC_ID, 2, -1) if self.exists and self.known_to_all else None
-
-    async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
         self.looks += 1
         if not self.reachable:
             raise BrokerUnreachable("away")
+        if self.first_lags and (connection is None or connection.node_id == FIRST):
+            return self.first_knows
         return MetadataTopic(0, name, TOPIC_ID, 2, -1) if self.exists else None
 
 
@@ -62,7 +65,11 @@ class Registry(ModelTopicRegistry):
 def settling(registry: Registry, identity: str = "owner", *, late_ms: int = 0) -> Settling:
     fleet = SimpleNamespace(records={"owner": None, "other": None}, identity=identity)
     settings = config.Fleet.model_construct(lease_ms=0, create_topic_timeout_ms=late_ms)
-    return reservations_of(Settling, registry, fleet=fleet, settings=settings)
+    cluster = SimpleNamespace(
+        view=SimpleNamespace(brokers={FIRST: None, SECOND: None}),
+        connection_to=lambda node_id: SimpleNamespace(node_id=node_id, close=lambda: None),
+    )
+    return reservations_of(Settling, registry, fleet=fleet, settings=settings, cluster=cluster)
 
 
 async def sweep(one: Settling) -> None:
@@ -135,13 +142,44 @@ async def test_a_reservation_that_its_live_owner_could_not_open_is_opened_later(
     assert states(registry) == ["live"]
 
 
-async def test_a_dead_owners_reservation_is_opened_if_any_broker_knows_the_placeholder() -> None:
+async def test_a_dead_owners_reservation_is_opened_when_all_brokers_know_the_placeholder() -> None:
     registry = Registry()
     one = settling(registry)
-    one.known_to_all = False
+    one.first_lags = True
     await registry.reserve("a", 2, {}, "gone")
     await sweep(one)
+    assert states(registry) == ["reserved"], "it is neither opened nor undone"
+    one.first_lags = False
+    await sweep(one)
     assert states(registry) == ["live"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_no_reservation_gets_the_id_of_a_deleted_topic_that_a_broker_still_knows(exists: bool) -> None:
+    registry = Registry()
+    one, other = settling(registry), settling(registry)
+    for lagging in (one, other):
+        lagging.exists, lagging.first_lags = exists, True
+        lagging.first_knows = MetadataTopic(0, "a", DELETED_ID, 5, -1)
+    await registry.reserve("a", 2, {}, "gone")
+    assert not await one.settle("a", 0.0)
+    await sweep(other)
+    assert states(registry) == ["reserved"]
+    one.first_knows = None
+    assert not await one.settle("a", 0.0)
+    one.first_lags, one.exists = False, True
+    assert await one.settle("a", 0.0)
+    assert registry.topics["a"].topic_id == TOPIC_ID
+
+
+async def test_a_placeholder_whose_id_is_known_is_taken_from_any_broker_and_no_other_topic_is() -> None:
+    registry = Registry()
+    one = settling(registry)
+    one.first_lags, one.first_knows = True, MetadataTopic(0, "a", DELETED_ID, 5, -1)
+    await registry.reserve("a", 2, {}, "owner")
+    assert not await one.settle("a", 0.0, b"9" * 16)
+    assert await one.settle("a", 0.0, TOPIC_ID)
+    assert (registry.topics["a"].topic_id, registry.topics["a"].partitions) == (TOPIC_ID, 2)
 
 
 async def test_a_dead_owners_reservation_is_undone_only_when_its_placeholder_cannot_appear() -> None:
@@ -206,5 +244,5 @@ async def test_a_topic_does_not_grow_with_another_one_of_its_name() -> None:
     await one.open("a", b"2" * 16, 1)
     one.leave("a")
     await sweep(one)
-    assert (registry.topics["a"].partitions, one.looks) == (1, 1)
+    assert (registry.topics["a"].partitions, one.looks) == (1, 2)
     assert await one._coordinator.describe(TOPIC_ID, [0]) == [None]
