@@ -118,7 +118,8 @@ class ReplicaConnections:
             for node_id, pool in list(self._pools.items()):
                 broker = live.get(node_id)
                 pool.close_idle((broker.host, broker.port) if broker is not None else None)
-                if not pool.open and broker is None:
+                # Reads that wait for their turn to connect still put their connections into this pool.
+                if not pool.open and broker is None and not pool.connecting.locked():
                     del self._pools[node_id]
             failed = self._shunned.brokers
             for node_id in failed - live.keys():

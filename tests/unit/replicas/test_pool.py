@@ -229,6 +229,23 @@ async def test_a_broker_that_has_left_the_cluster_is_skipped_and_returns_as_a_ne
         assert len(server.connections) >= 2
 
 
+async def test_no_connection_is_forgotten_whose_broker_left_while_it_waited_to_be_made() -> None:
+    async with pooled() as (pool, server):
+        connecting = pool.connections._pool(NODE, 12).connecting
+        while not connecting.locked():
+            await connecting.acquire()  # as many as may connect at a time
+        read = asyncio.create_task(pool.read())
+        await asyncio.sleep(0)
+        view, pool.cluster.view = pool.cluster.view, ClusterView({})
+        await asyncio.sleep(0.05)  # some rounds of `tend`
+        connecting.release()
+        assert await read == fetched()
+        pool.cluster.view = view
+        await pool.read()
+        assert len(server.connections) == len(pool.connections) == 1
+    await until(lambda: server.open == 0)
+
+
 async def test_the_end_of_shunning_a_dead_broker_is_not_logged() -> None:
     async with pooled() as (pool, _):
         with structlog.testing.capture_logs() as logged, socket.socket() as nobody:
