@@ -108,8 +108,8 @@ async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Findi
         if problem := await command_problem(client, settings):
             return from_error(Kind.STORE, where, problem)
         async with store_call(client, "subscribing to announcements"), client.pubsub() as pubsub:
-            await pubsub.subscribe(f"{FLEET_PREFIX}check-{name}")
-            while (message := await pubsub.get_message(timeout=None)) is None or message["type"] != "subscribe":
+            await pubsub.ssubscribe(f"{FLEET_PREFIX}check-{name}")
+            while (message := await pubsub.get_message(timeout=None)) is None or message["type"] != "ssubscribe":
                 pass
     except CoordinatorUnavailable as problem:
         found = from_error(Kind.STORE, where, problem)

@@ -23,9 +23,8 @@ _CALL = re.compile(r"\bp?call\('([A-Z]+)'")
 
 
 def commands_of_scripts() -> frozenset[str]:
-    """Return the commands that the scripts of this package and the rest of the proxy call."""
-    package = Path(__file__).parents[1]
-    sources = [*package.rglob("*.lua"), package / "creation" / "replication" / "store.py"]
+    """Return the commands that the scripts call."""
+    sources = (Path(__file__).parent / "lua").glob("*.lua")
     return frozenset(command for source in sources for command in _CALL.findall(source.read_text()))
 
 

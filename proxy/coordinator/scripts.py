@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
@@ -15,11 +15,13 @@ from redis.exceptions import NoScriptError, ResponseError
 from proxy.coordinator.confirmation import Command, check_confirmed
 from proxy.coordinator.connect import failure_of, store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.shards import script_keys
 
 _DIRECTORY = Path(__file__).parent / "lua"
 _PREAMBLES = {
     "registry": ("marks.lua", "server.lua", "registry.lua", "fence_registry.lua"),
     "fleet": ("marks.lua",),
+    "replication": (),
     "try": (),
     "snapshot": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "load": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
@@ -155,12 +157,12 @@ async def _evaluate(
 ) -> list[Any]:
     if len(calls) == 1 and not wait:
         try:
-            return [await client.evalsha(script.sha, 1, calls[0].prefix, *cast(tuple[str, ...], calls[0].arguments))]
+            return [await client.evalsha(script.sha, *_keys_and_arguments(calls[0]))]
         except ResponseError as error:
             return [_judged(error, refusals)]
     async with client.pipeline(transaction=False) as pipeline:
         for call in calls:
-            pipeline.evalsha(script.sha, 1, call.prefix, *cast(tuple[str, ...], call.arguments))
+            pipeline.evalsha(script.sha, *_keys_and_arguments(call))
         if wait:
             pipeline.execute_command(*wait)
         replies = await pipeline.execute(raise_on_error=False)
@@ -171,6 +173,11 @@ async def _evaluate(
     if confirmed is not None:
         check_confirmed(wait, confirmed)
     return judged
+
+
+def _keys_and_arguments(call: Call) -> tuple[Any, ...]:
+    keys = script_keys(call.prefix)
+    return len(keys), *keys, *call.arguments
 
 
 def _judged(error: Exception, refusals: Collection[str]) -> Refusal | ResponseError:

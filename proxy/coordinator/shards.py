@@ -11,7 +11,8 @@ NEIGHBOURS = 16
 """Number of neighbouring partitions of a topic that share a shard. It is fixed for the life of the data."""
 
 REGISTRY_PREFIX = "diskless:{registry}:"
-FLEET_PREFIX = "diskless:{fleet}:"
+FLEET_PREFIX = "diskless:{registry}:fleet:"
+"""Prefix of the fleet's keys; in the registry's slot, because a heartbeat reads both."""
 REPLICATION_PREFIX = "diskless:{replication}:"
 STORE_KEY = "diskless:{registry}:store"
 """Key of a hash with the values that must stay as they were when the store was first used."""
@@ -46,6 +47,14 @@ def shard_of(key: bytes, shards: int) -> int:
 def shard_prefix(shard: int) -> str:
     """Return the prefix of all keys of a shard; the part in braces is the hash tag of Redis Cluster."""
     return f"diskless:{{d{shard}}}:"
+
+
+def script_keys(prefix: str) -> tuple[str, str]:
+    """Return the keys that every script declares: one that its part of the store has, and one that never exists.
+
+    While a cluster moves the slot of that part key by key, no server has both. So none runs the script.
+    """
+    return f"{prefix}meta", f"{prefix}never"
 
 
 def announcement_channel(shard: int) -> str:

@@ -37,7 +37,7 @@ async def messages(client: Redis, channels: Sequence[str], *, idle_s: float) -> 
 async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float) -> AsyncGenerator[bytes | None]:
     async with client.pubsub() as pubsub:
         async with asyncio.timeout(idle_s):
-            await pubsub.subscribe(*channels)
+            await pubsub.ssubscribe(*channels)
         missing, pinged = len(channels), False
         while True:
             message = await pubsub.get_message(timeout=idle_s)
@@ -50,9 +50,9 @@ async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float
                 pinged = True
                 continue
             pinged = False
-            if message["type"] == "message":
+            if message["type"] == "smessage":
                 yield message["data"]
-            elif message["type"] == "subscribe":
+            elif message["type"] == "ssubscribe":
                 if not missing:
                     raise ConnectionError("the client reconnected by itself")
                 missing -= 1

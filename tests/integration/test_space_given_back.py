@@ -57,7 +57,7 @@ def test_all_objects_of_a_deleted_topic_are_deleted_even_if_the_housekeeper_dies
     made, others = fill(stack, gone, 3), fill(stack, kept, 3)
     delete_topic(stack, gone)
     with redis.Redis.from_url(stack.redis.url) as store:
-        holder = wait_for(lambda: store.get("diskless:{fleet}:lease:housekeeping"), "nobody keeps house")
+        holder = wait_for(lambda: store.get("diskless:{registry}:fleet:lease:housekeeping"), "nobody keeps house")
     assert isinstance(holder, bytes)
     stack.kill_proxy(holder.decode().partition("/")[0])
     wait_for(lambda: not objects(stack) & made, "objects stayed")

@@ -221,7 +221,7 @@ class Run:
 
     def _kill_holder(self) -> None:
         """Kill the proxy that holds the housekeeping lease."""
-        holder = self._store.get(f"diskless:{{fleet}}:lease:{LEASE}")
+        holder = self._store.get(f"diskless:{{registry}}:fleet:lease:{LEASE}")
         if not isinstance(holder, bytes):
             return
         name = holder.decode().partition("/")[0]

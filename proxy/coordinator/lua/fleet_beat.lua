@@ -1,6 +1,7 @@
 -- Renew a proxy's lease by this server's clock.
 --
--- KEYS[1]  prefix of the fleet's keys; <prefix>leases is a hash: proxy ID -> LEASE, record
+-- KEYS     <prefix>meta and <prefix>never, as of shards (shard.lua); <prefix>leases is a hash: proxy ID -> LEASE, record. The fleet's
+--          keys are in the registry's slot.
 -- ARGV[1] proxy ID, ARGV[2] record, ARGV[3] lease in ms, ARGV[4] i64 version and mark (8 bytes) of the newest change of the registry
 -- that the proxy obeys
 -- Answers per record whose lease runs: u8 1 if the registry has the change that the proxy obeys, u32 length, record. Other records
@@ -8,7 +9,7 @@
 
 local LEASE, LEASE_BYTES = '>I8i8c8', 24 -- end in ms; version and mark
 
-local key = KEYS[1] .. 'leases'
+local key = sub(KEYS[1], 1, -#'meta' - 1) .. 'leases'
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- A removal comes first: a server without free memory allows removals, and then also the writes after them.

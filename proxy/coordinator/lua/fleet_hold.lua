@@ -1,10 +1,10 @@
 -- Take a lease, or renew it. It has one holder at a time, and expires by itself.
 --
--- KEYS[1]  prefix of the fleet's keys; <prefix>lease:<name> is its holder, with an expiry
+-- KEYS     <prefix>meta and <prefix>never, as of shards (shard.lua); <prefix>lease:<name> is its holder, with an expiry
 -- ARGV[1] name, ARGV[2] holder, ARGV[3] lease in ms
 -- Answers 1 if the holder has the lease, 0 if another holder has it.
 
-local key = KEYS[1] .. 'lease:' .. ARGV[1]
+local key = sub(KEYS[1], 1, -#'meta' - 1) .. 'lease:' .. ARGV[1]
 local holder = redis.call('GET', key)
 if holder and holder ~= ARGV[2] then
   return 0

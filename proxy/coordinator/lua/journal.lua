@@ -87,7 +87,7 @@ end
 function announce(parts)
   finish_change()
   if not is_quiet then
-    call('PUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
+    call('SPUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
   end
 end
 

@@ -2,17 +2,17 @@
 -- journal_registry.lua if the registry is a view of a journal. Then comes the script, as the function `operate`, whose answer goes
 -- through `finish`.
 --
--- KEYS[1]      prefix of the registry's keys
+-- KEYS         <prefix>meta and <prefix>never, as of shards (shard.lua)
 -- ARGV[#ARGV]  i64 version and mark (8 bytes) of the newest change that the caller knows, -1 for none; mark (8 bytes) of the change
 --              that this call makes; then the part of the file after this one
 --
 -- <prefix>topics   hash: name -> ENTRY, owner, configs as JSON
--- <prefix>changes  pub/sub channel: i64 version and mark as they come
+-- <prefix>changes  sharded pub/sub channel: i64 version and mark as they come
 
 local ENTRY, ENTRY_BYTES = '>Bc16I4I4', 25 -- state, topic ID, partitions, length of the owner's name
 local RESERVED, LIVE, DELETING = 1, 2, 3
 
-local prefix = KEYS[1]
+local prefix = sub(KEYS[1], 1, -#'meta' - 1)
 local known_version, known_mark, new_mark = parse('>i8c8c8', ARGV[#ARGV])
 local mark = registry_meta[5] or NO_MARK
 
@@ -30,6 +30,6 @@ end
 
 -- To be called after everything is written: what is not announced is there all the same.
 local function announce()
-  call('PUBLISH', prefix .. 'changes', pack('>i8', version) .. mark)
+  call('SPUBLISH', prefix .. 'changes', pack('>i8', version) .. mark)
   return version
 end

@@ -1,7 +1,9 @@
 -- Shared by the scripts of one shard; the loader puts it in front of each.
 --
 -- SCRIPT   name of the script; the loader sets it
--- KEYS[1]  prefix of all keys of the shard; it holds the hash tag, so one Redis Cluster slot has them all
+-- KEYS[1]  <prefix>meta; the prefix of all keys of the shard has the hash tag, so one slot of a cluster has them all
+-- KEYS[2]  <prefix>never: a key that never exists. While a slot moves key by key, a server runs only what has all its keys there. So
+--          no script finds a half of a shard, and takes it for a new one.
 -- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then the part of
 --          fence.lua or journal.lua: the loader puts one of them after this file
 --
@@ -24,7 +26,7 @@
 -- <prefix>dirty              sorted set, all scores 0: what has changed since it was copied to a snapshot (copying.lua)
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
 -- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
--- <prefix>announcements      pub/sub channel
+-- <prefix>announcements      sharded pub/sub channel
 --
 -- The keys of transactions are in transactions.lua.
 --
@@ -54,7 +56,7 @@ local LIFE, LIFE_BYTES, LIFE_ID_BYTES = '>c24I8I8I8', 48, 24
 local STATE = '>c8I8I4I8I8I8I8I8c40'
 local UNKNOWN_TOPIC_OR_PARTITION = 3
 
-local prefix = KEYS[1]
+local prefix = sub(KEYS[1], 1, -#'meta' - 1)
 local meta_key, logs_key, rows_key = prefix .. 'meta', prefix .. 'logs', prefix .. 'rows'
 local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
 local JOURNAL_INCARNATION = 'journal\0' -- of a shard that is a view of a journal
@@ -126,7 +128,7 @@ end
 -- The last write of a script: what is not announced is there all the same.
 local function announce(parts)
   finish_change()
-  call('PUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
+  call('SPUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
 end
 
 -- Rows are gone, after `note_change`: what that leaves of the segments' use, by segment.

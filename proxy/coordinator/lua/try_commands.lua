@@ -1,10 +1,10 @@
 -- Try every command that a script or a client of this store may call; all in one step, and no key stays.
 --
--- KEYS[1]  prefix of the keys to try; <prefix>check-<name>… are created and removed
+-- KEYS     <prefix>meta and <prefix>never, as of shards (shard.lua); <prefix>check-<name>… are created and removed
 -- ARGV[1]  a unique name
 -- Answers the rejected commands: command, reason, command, reason, and so on. An error if the server takes no writes at all.
 
-local key = KEYS[1] .. 'check-' .. ARGV[1]
+local key = string.sub(KEYS[1], 1, -#'meta' - 1) .. 'check-' .. ARGV[1]
 local hash, sorted, text = key .. ':hash', key .. ':sorted', key .. ':text'
 
 local TRIED = {
@@ -36,7 +36,7 @@ local TRIED = {
   { 'APPEND', text, '2' },
   { 'PEXPIRE', text, '60000' },
   { 'SCAN', '0', 'MATCH', text, 'COUNT', '10' },
-  { 'PUBLISH', key, '1' },
+  { 'SPUBLISH', key, '1' },
   { 'UNLINK', hash, sorted, text },
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import REPLICATION_PREFIX
@@ -19,11 +20,6 @@ MAX_PENDING = 10_000
 MAX_BYTES = 32 << 20
 """Maximum size of all together if a large one is added: an exact assignment of hundreds of partitions."""
 _LARGE_BYTES = 4096
-_CHANGE = """
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return 1
-"""
 _FIELDS = frozenset(field.name for field in fields(Pending))
 
 
@@ -72,7 +68,8 @@ class RedisPendingTopics:
             packed: Any = await self._client.hget(key, field)
             if packed is None or _unpack(packed) != was:
                 return False
-            return bool(await self._client.eval(_CHANGE, 1, key, field, packed, _pack(to)))
+        call = scripts.Call(REPLICATION_PREFIX, (self._cluster_id(), field, packed, _pack(to)))
+        return bool(await scripts.run(self._client, "replication_change", call))
 
     async def all(self) -> tuple[Pending, ...]:
         """Every wish, the oldest first."""

@@ -79,13 +79,13 @@ async def test_a_wish_that_is_removed_just_before_a_change_stays_removed(
     client: Redis, pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pending_topics.remember([wish("1")])
-    evaluate = client.eval
+    evaluate = client.evalsha
 
     async def forget_first(*arguments: Any) -> Any:
         await pending_topics.forget([wish("1")])
         return await evaluate(*arguments)
 
-    monkeypatch.setattr(client, "eval", forget_first)
+    monkeypatch.setattr(client, "evalsha", forget_first)
     assert not await pending_topics.change(wish("1"), replace(wish("1"), made_replicas=3))
     assert await pending_topics.all() == ()
 

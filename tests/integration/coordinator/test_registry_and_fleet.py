@@ -180,7 +180,7 @@ async def test_one_holds_a_lease_until_it_ends(fleet) -> None:
 async def test_a_record_of_a_newer_release_is_read(client: Redis) -> None:
     fleet = RedisFleetStore(client)
     await fleet.beat(proxy_record("a"), 60_000)
-    packed = await client.hget("diskless:{fleet}:leases", "a")
+    packed = await client.hget("diskless:{registry}:fleet:leases", "a")
     assert packed is not None
-    await client.hset("diskless:{fleet}:leases", "a", packed.replace(b'{"', b'{"new_field": 1, "'))
+    await client.hset("diskless:{registry}:fleet:leases", "a", packed.replace(b'{"', b'{"new_field": 1, "'))
     assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("a"), proxy_record("b"))
