@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from redis.asyncio import Redis
 
 from proxy.config import Settings
@@ -9,6 +11,8 @@ from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.registry_from_journal import RegistryFromJournal
+from proxy.coordinator.view import View
 
 
 def coordinator_on(
@@ -32,3 +36,12 @@ def coordinator_on(
 def registry_on(client: Redis, settings: Settings, coordinator: RedisCoordinator) -> RedisTopicRegistry:
     """Return the registry next to a coordinator; nothing is sent yet."""
     return RedisTopicRegistry(client, settings.redis, view=coordinator.view)
+
+
+def registry_from_journal(
+    view: View | None, journal: Journal | None, snapshots: Snapshots | None
+) -> RegistryFromJournal | None:
+    """Return the reader of the registry for the time in which the store is away; None without a journal."""
+    if view is None or journal is None:
+        return None
+    return RegistryFromJournal(journal, view.registry, snapshots, partial(view.require, view.registry))

@@ -81,7 +81,7 @@ class Loader:
             try:
                 await self._load_pages(shard, snapshot, token)
             except SnapshotDamaged as error:
-                _report_damage(shard, snapshot, error)
+                report_damage(shard, snapshot, error)
             else:
                 log.info("snapshot_loaded", partition=shard, position=snapshot.position)
                 return snapshot.position
@@ -108,7 +108,7 @@ class Loader:
                 argument = _POSITION.pack(at) + b"".join(pages)
                 await self._call("registry_restore", partition, argument, NO_NEW_CHANGE)
             except SnapshotDamaged as error:
-                _report_damage(partition, snapshot, error)
+                report_damage(partition, snapshot, error)
             except _Overtaken as overtaken:
                 return await self._after(partition, overtaken)
             else:
@@ -157,7 +157,8 @@ class Loader:
         return [] if self._snapshots is None else list(await self._snapshots.newest_first(partition))
 
 
-def _report_damage(partition: int, snapshot: Snapshot, error: SnapshotDamaged) -> None:
+def report_damage(partition: int, snapshot: Snapshot, error: SnapshotDamaged) -> None:
+    """Log that a snapshot can't be loaded."""
     log.error(
         "snapshot_damaged",
         partition=partition,

@@ -24,8 +24,6 @@ from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_MARK,
     NO_TOPIC_ID,
-    UNKNOWN_STATE,
-    DisklessTopic,
     RegistryChange,
     RegistryChanged,
     RegistrySnapshot,
@@ -34,15 +32,12 @@ from proxy.coordinator.interface_registry import (
 )
 from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing import unpack_strings
+from proxy.coordinator.packing_registry import RESERVED, pack_entry, unpack_entry
 from proxy.coordinator.packing_state import NO_IDENTITY
 from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
 from proxy.coordinator.view import View
 from proxy.coordinator.view_calls import OF_THE_REGISTRY
 
-_ENTRY = Struct(">B16sII")
-"""State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""
-_STATES = {1: "reserved", 2: "live", 3: "deleting"}
-_RESERVED = 1
 _PAUSE_S = 0.2
 _CHANGE = Struct(">q8s")
 _GUARD = Struct(">I16s?")
@@ -73,7 +68,7 @@ class RedisTopicRegistry:
         change = RegistryChange(*_CHANGE.unpack_from(packed))
         strings = unpack_strings(packed, _CHANGE.size)
         why_fenced = next(strings).decode()
-        topics = [_topic(name.decode(), entry) for name, entry in zip(strings, strings, strict=True)]
+        topics = [unpack_entry(name.decode(), entry) for name, entry in zip(strings, strings, strict=True)]
         in_order = tuple(sorted(topics, key=lambda topic: topic.name))
         return RegistrySnapshot(change.version, in_order, change.mark, why_fenced)
 
@@ -82,10 +77,9 @@ class RedisTopicRegistry:
         return await self._change("accept", str(known_version))
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
-        packed_owner = owner.encode()
-        entry = _ENTRY.pack(_RESERVED, NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
+        entry = pack_entry(RESERVED, NO_TOPIC_ID, partitions, owner, configs)
         try:
-            return await self._change("reserve", name, entry + json.dumps(configs).encode(), expected_errors=("TAKEN",))
+            return await self._change("reserve", name, entry, expected_errors=("TAKEN",))
         except scripts.ScriptError:
             raise TopicReserved(f"{name} is already in the registry of diskless topics") from None
 
@@ -211,10 +205,3 @@ class RedisTopicRegistry:
         if isinstance(answer, scripts.Refusal):
             raise scripts.ScriptError(answer.text)
         return answer
-
-
-def _topic(name: str, entry: bytes) -> DisklessTopic:
-    state, topic_id, partitions, owner_bytes = _ENTRY.unpack_from(entry)
-    configs = json.loads(entry[_ENTRY.size + owner_bytes :])
-    owner = entry[_ENTRY.size : _ENTRY.size + owner_bytes].decode()
-    return DisklessTopic(name, topic_id, partitions, _STATES.get(state, UNKNOWN_STATE), configs, owner)

@@ -185,7 +185,11 @@ class View:
         """
         for shard in shards:
             async with self._journal_call():
-                self._note_applied(shard, await self._journal.end(shard))
+                self.require(shard, await self._journal.end(shard))
+
+    def require(self, partition: int, position: int) -> None:
+        """Require that the next read of a partition finds all records before a position."""
+        self._note_applied(partition, position)
 
     async def bring_up(self, partition: int) -> None:
         """Apply the records of a partition that the journal has now. Raises CoordinatorUnavailable."""
