@@ -8,29 +8,20 @@ waits. The IDs of cached names are read again, too: while the proxy has no lease
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
+from proxy.brokers.broker_metadata import Ask, named_topics
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.protocol.api_keys import METADATA
+from proxy.process.turns import Turns
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.telemetry.stats import Stats
 from proxy.topics.classic import TopicReference
 from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError
-from proxy.wire.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataTopic,
-    encode_metadata_request,
-    metadata_topics,
-)
-from proxy.wire.primitives import Buffer
+from proxy.wire.metadata import MetadataTopic
 
-Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
-"""`ServiceConnection.ask`."""
-
-_VERSION = 12
 _EVERY_S = 1.0
+_PAUSE_S = 0.1
 _GIVE_UP_S = 10.0
 """Brokers hear of a new topic one after the other: what they don't know for so long is no topic, or hidden."""
 _TOPICS_PER_STEP = 100
@@ -44,18 +35,26 @@ _MISSING = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, 17)
 class TopicNames:
     """Confirms the topics that `stats` has counted and `topics` has seen; `now` returns monotonic seconds."""
 
-    def __init__(self, stats: Stats, topics: Topics, ask: Ask, now: Callable[[], float]) -> None:
+    def __init__(self, stats: Stats, topics: Topics, ask: Ask, now: Callable[[], float], turns: Turns) -> None:
         self._stats = stats
         self._topics = topics
         self._ask = ask
+        self._turns = turns
         self._now = now
         self._missing_since_s: dict[TopicReference, float] = {}
 
     async def follow(self) -> None:
         """Confirm topics regularly, forever."""
+        stale = self._topics.classic.stale
         while True:
-            await asyncio.sleep(_EVERY_S)
+            try:
+                async with asyncio.timeout(_EVERY_S):
+                    await stale.wait()
+            except TimeoutError:
+                pass
+            stale.clear()
             await self.confirm()
+            await asyncio.sleep(_PAUSE_S)
 
     async def confirm(self) -> None:
         """Ask for what is not confirmed; what the brokers don't answer now is asked again. Never raises."""
@@ -77,13 +76,9 @@ class TopicNames:
 
     async def _found(self, references: Sequence[TopicReference]) -> dict[TopicReference, MetadataTopic]:
         """Return what the brokers know of each. Raises BrokerUnreachable and ProtocolError."""
-        asked = [
-            MetadataRequestTopic(one) if isinstance(one, str) else MetadataRequestTopic(None, one) for one in references
-        ]
-        request = MetadataRequest(_VERSION, asked, allow_auto_topic_creation=False)
-        answer = await self._ask(METADATA, _VERSION, encode_metadata_request(request))
         by_name = isinstance(references[0], str)
-        found = {one.name if by_name else one.topic_id: one for one in metadata_topics(answer, _VERSION)}
+        answered = await named_topics(self._ask, references, self._turns)
+        found = {one.name if by_name else one.topic_id: one for one in answered}
         return {one: found[one] for one in references if one in found}
 
     def _take(self, found: dict[TopicReference, MetadataTopic], asked_s: float) -> None:

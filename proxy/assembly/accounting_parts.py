@@ -55,7 +55,7 @@ def build_accounting(
     return AccountingParts(
         settings=settings,
         accounts=Accounts(settings.rack, cluster=brokers.cluster, racks=routing.racks, stats=stats),
-        topic_names=TopicNames(stats, topics.topics, brokers.cluster.service.ask, process.now),
+        topic_names=TopicNames(stats, topics.topics, brokers.cluster.service.ask, process.now, process.turns),
         rollups=RollupWriter(
             settings.rollups,
             storage,

@@ -38,7 +38,7 @@ class CreationParts(RoomParts):
     completion: Completion
     replication_keeper: ReplicationKeeper
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the work that settles reservations, and that adds the replicas that topics lack."""
         yield self.reservations.keep_settling()
         yield self.replication_keeper.keep_completing()

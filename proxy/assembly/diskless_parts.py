@@ -40,7 +40,7 @@ class DisklessParts(RoomParts):
     wal: WalBuffer
     intake: Intake
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the work that follows other proxies' commits, and the size of the index."""
         yield self.reader.coordinates.follow()
         yield self.index_watch.keep_watching()

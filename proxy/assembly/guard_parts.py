@@ -20,7 +20,7 @@ class GuardParts(RoomParts):
 
     store_watch: StoreWatch | ViewWatch
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the watch."""
         yield self.store_watch.keep_watching()
 

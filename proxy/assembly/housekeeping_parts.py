@@ -34,7 +34,7 @@ class HousekeepingParts(RoomParts):
     snapshotter: Snapshotter | None
     """None without a journal."""
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the housekeeping."""
         yield self.housekeeper.keep_house()
 

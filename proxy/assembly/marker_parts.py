@@ -35,7 +35,7 @@ class MarkerParts(RoomParts):
     reconciler: Reconciler
     stats: MarkerStats
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the work that follows shadows, and looks at open transactions."""
         yield self.follower.follow()
         yield self.open_transactions.keep_looking()

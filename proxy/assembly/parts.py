@@ -60,6 +60,11 @@ class Parts:
         for room in self.rooms:
             yield from room.background()
 
+    def background_on_store(self) -> Iterable[Work]:
+        """Return the background work of all rooms that needs the coordinator's store."""
+        for room in self.rooms:
+            yield from room.background_on_store()
+
     async def close(self) -> None:
         """Close all rooms, each before those that it uses."""
         for room in reversed(self.rooms):

@@ -21,6 +21,10 @@ class RoomParts:
         """Return the work that runs from the start until the process ends."""
         return ()
 
+    def background_on_store(self) -> Iterable[Work]:
+        """Return the work that begins when the coordinator's store was checked, and runs until the process ends."""
+        return ()
+
     async def close(self) -> None:
         """Close what the parts hold open. The background work has ended."""
 

@@ -31,7 +31,7 @@ class RoutingParts(RoomParts):
     addresses: Addresses
     recent_sums: RecentSums
 
-    def background(self) -> Iterable[Work]:
+    def background_on_store(self) -> Iterable[Work]:
         """Return the heartbeats, and the work that acknowledges each change of the registry with one."""
         yield self.fleet.keep_beating()
         yield self.topics.follow(self.fleet.beat)

@@ -9,10 +9,11 @@ from redis.asyncio import Redis
 from proxy.assembly.broker_parts import BrokerParts
 from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts
-from proxy.coordinator.by_settings import coordinator_on, registry_on
+from proxy.coordinator.by_settings import coordinator_on, registry_from_journal, registry_on
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.registry_from_journal import RegistryFromJournal
 from proxy.journal.journal import KafkaJournal
 from proxy.journal.opened import journal_on
 from proxy.snapshots.stored import StoredSnapshots
@@ -30,6 +31,8 @@ class StoreParts(RoomParts):
     """Object storage."""
     coordinator: RedisCoordinator
     registry: RedisTopicRegistry
+    registry_from_journal: RegistryFromJournal | None
+    """The registry while the store is away; None without a journal."""
     fleet_store: RedisFleetStore
     journal: KafkaJournal | None
     """The order of all writes to the store; None if the store itself is the order."""
@@ -56,6 +59,7 @@ def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectSto
         storage=counted,
         coordinator=coordinator,
         registry=registry_on(store, settings, coordinator),
+        registry_from_journal=registry_from_journal(coordinator.view, journal, snapshots),
         fleet_store=RedisFleetStore(store),
         journal=journal,
         snapshots=snapshots,

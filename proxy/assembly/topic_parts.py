@@ -11,6 +11,7 @@ from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.store_parts import StoreParts
 from proxy.config import Settings
 from proxy.coordinator.fleet_lease import FleetLease
+from proxy.topics.classic_proof import ClassicProof
 from proxy.topics.topic_defaults import TopicDefaults
 from proxy.topics.topics import Topics
 
@@ -22,10 +23,14 @@ class TopicParts(RoomParts):
     settings: Settings
     topics: Topics
     topic_defaults: TopicDefaults
+    classic_proof: ClassicProof | None
+    """Serves classic topics while the store is away; None without a journal."""
 
     def background(self) -> Iterable[Work]:
         """Return the work that keeps the defaults fresh. The registry is followed by `RoutingParts`."""
         yield self.topic_defaults.follow()
+        if self.classic_proof is not None:
+            yield self.classic_proof.follow()
 
     def take_settings(self, changed: Collection[str]) -> None:
         """Apply the interval at which the defaults are read."""
@@ -35,13 +40,25 @@ class TopicParts(RoomParts):
 def build_topics(process: ProcessParts, stores: StoreParts, brokers: BrokerParts, lease: FleetLease) -> TopicParts:
     """Build the parts; the registry is not read yet. `lease`: shared with `build_routing`."""
     settings = process.settings
+    topics = Topics(
+        stores.registry,
+        lease_runs=lease.runs,
+        names_max_age_s=settings.fleet.classic_names_max_age_ms / 1000,
+        now=process.now,
+    )
+    proof = None
+    if (from_journal := stores.registry_from_journal) is not None:
+        proof = ClassicProof(
+            topics,
+            lease,
+            lease_ms=settings.fleet.lease_ms,
+            ask=brokers.cluster.service.ask,
+            read_registry=from_journal.read,
+            turns=process.turns,
+        )
     return TopicParts(
         settings=settings,
-        topics=Topics(
-            stores.registry,
-            lease_runs=lease.runs,
-            names_max_age_s=settings.fleet.classic_names_max_age_ms / 1000,
-            now=process.now,
-        ),
+        topics=topics,
+        classic_proof=proof,
         topic_defaults=TopicDefaults(brokers.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.brokers.cluster import Cluster
@@ -17,10 +17,12 @@ from proxy.wire.cold import encode, nested, read_response
 from proxy.wire.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
+    MetadataTopic,
     encode_metadata_request,
     metadata_cluster_id,
     metadata_topics,
 )
+from proxy.wire.primitives import Buffer
 
 TOPICS_PER_STEP = 500
 PARTITIONS_PER_STEP = 500
@@ -33,6 +35,8 @@ ANY_REPLICA = -2
 offset is then the end of its own log, not the high watermark."""
 _UNKNOWN = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
 
+Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
+"""`ServiceConnection.ask`."""
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
 
@@ -69,13 +73,27 @@ async def ask_topics(connection: ServiceConnection, topic_ids: Sequence[bytes] |
     return Known(metadata_cluster_id(body, _VERSION) or "", known, frozenset(denied))
 
 
-async def ask_all_names(connection: ServiceConnection, turns: Turns) -> list[str]:
-    """Return the names of all topics that the proxy may see. Raises BrokerUnreachable and ProtocolError.
+async def named_topics(ask: Ask, references: Sequence[str | bytes] | None, turns: Turns) -> list[MetadataTopic]:
+    """Return what a broker knows of topics, all by name or all by ID; of all that the proxy may see if None.
 
-    An answer with very many topics is read in turns.
+    `ask`: `ServiceConnection.ask`. An answer with very many topics is read in turns. Raises BrokerUnreachable and
+    ProtocolError.
     """
-    body = await connection.ask(METADATA, _VERSION, _request(None))
-    topics = await turns.do(metadata_topics.steps(body, _VERSION))
+    asked = (
+        None
+        if references is None
+        else [
+            MetadataRequestTopic(one) if isinstance(one, str) else MetadataRequestTopic(None, one) for one in references
+        ]
+    )
+    request = MetadataRequest(_VERSION, asked, allow_auto_topic_creation=False)
+    body = await ask(METADATA, _VERSION, encode_metadata_request(request))
+    return await turns.do(metadata_topics.steps(body, _VERSION))
+
+
+async def ask_all_names(connection: ServiceConnection, turns: Turns) -> list[str]:
+    """Return the names of all topics that the proxy may see. Raises BrokerUnreachable and ProtocolError."""
+    topics = await named_topics(connection.ask, None, turns)
     return [topic.name for topic in topics if topic.error_code == NONE and topic.name is not None]
 
 

@@ -17,7 +17,7 @@ class Fleet(Section):
     """Interval between two heartbeats."""
     lease_ms: int = Field(default=5_000, ge=50)
     """Time without a heartbeat after which the fleet no longer waits for a proxy. The proxy itself then serves no
-    Produce of a topic unless it has already seen that the topic is classic."""
+    Produce of a topic unless it has already seen that the topic is classic, or the journal proves that."""
     classic_names_max_age_ms: int = Field(default=10_000, ge=2_000)
     """How long a proxy without a lease serves a classic topic by its name after the brokers last confirmed that the
     name still has the same topic ID. It asks them four times as often."""

@@ -17,6 +17,10 @@ class FleetLease:
         """Return True if creators of diskless topics still wait for this proxy."""
         return running_ms() < self._until_ms
 
+    def left_ms(self) -> int:
+        """Return how long the lease still runs; 0 if it has run out."""
+        return max(self._until_ms - running_ms(), 0)
+
     def extend(self, until_ms: int, *, begins: bool) -> None:
         """Set the end, by `running_ms`. `begins`: the last lease had run out."""
         self.number += begins

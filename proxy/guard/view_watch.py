@@ -22,13 +22,15 @@ from proxy.coordinator.layout import layout_problems, settle_layout
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.view import View
 from proxy.guard.identity import adopt_identity, settle_identity, store_identity, stored_identity
-from proxy.guard.journal_identity import settle_journal, stored_journal
+from proxy.guard.journal_identity import of_another, settle_journal, stored_journal
 from proxy.journal.errors import JournalUnfit
 from proxy.journal.journal import KafkaJournal
 from proxy.storage.interface import ObjectStorage
 from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
+
+NOT_CHECKED = "the coordinator's store has not answered since this proxy started"
 
 
 class ViewWatch:
@@ -54,8 +56,28 @@ class ViewWatch:
         self._storage = storage
         self._topics = topics
         self._identity = ""
+        self._checked = False
+        """True once the store was seen to be this deployment's."""
         self._server = ""
         """The server at the last check that found all shards complete."""
+
+    async def open_journal(self) -> None:
+        """Open the journal of a deployment that has one, for the time until the store answers.
+
+        Until `open` the store gets no call. Raises StoreUnfit, StorageError and CoordinatorUnavailable.
+        """
+        if (noted := await stored_journal(self._storage)) is None:
+            raise CoordinatorUnavailable("the deployment has no journal yet, so the coordinator's store is needed")
+        try:
+            await self._journal.open(create_missing=False)
+        except JournalUnfit as error:
+            raise StoreUnfit(str(error)) from error
+        except JournalUnavailable as error:
+            raise CoordinatorUnavailable(str(error)) from error
+        if (identity := self._journal.identity.hex()) != noted:
+            raise StoreUnfit(of_another(identity, noted))
+        if not self._checked:
+            self._coordinator.shards.refuse_all(NOT_CHECKED)
 
     async def open(self) -> None:
         """Open the journal, see that journal, store and storage belong together, and bring the store up to date.
@@ -75,6 +97,8 @@ class ViewWatch:
             raise CoordinatorUnavailable(str(error)) from error
         self._coordinator.shards.expect_identity(self._identity)
         server = await check_fitness(self._client, self._settings, is_view=True)
+        self._checked = True
+        self._coordinator.shards.refuse_all(None)
         await self._coordinator.shards.look()  # for the time, until the first record was appended
         await self._bring_up()
         self._server = server

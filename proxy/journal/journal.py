@@ -49,6 +49,7 @@ class KafkaJournal:
         self._stats = stats
         self._connections = Connections(cluster, settings)
         self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
 
     async def open(self, *, create_missing: bool = True) -> None:
         """Create the topic if it is missing, and check it. Does nothing if the journal is open.
@@ -56,8 +57,11 @@ class KafkaJournal:
         With `create_missing` false a missing topic is an error: a store that has a journal must not get an empty one.
         Raises JournalUnavailable if the brokers do not answer within the timeout or are too few, and JournalUnfit.
         """
-        if self._opened is not None:
-            return
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._open_topic(create_missing)
+
+    async def _open_topic(self, create_missing: bool) -> _Opened:
         settings, loop = self._settings, asyncio.get_running_loop()
         deadline_s = loop.time() + settings.timeout_ms / 1000
         backoff_s = settings.retry_backoff_ms / 1000
@@ -66,8 +70,7 @@ class KafkaJournal:
             try:
                 async with asyncio.timeout_at(deadline_s):
                     found = await self._found(create_missing)
-                self._opened = _Opened(found, settings, self._cluster, self._connections, self._stats)
-                return
+                return _Opened(found, settings, self._cluster, self._connections, self._stats)
             except TimeoutError:
                 # An attempt that time cut short has no cause of its own, if there was one before it.
                 reason = reason or f"no answer within {settings.timeout_ms / 1000:g} s"

@@ -101,6 +101,8 @@ class Fleet:
         self._node_ids = node_ids
         self._sums = sums
         self._left = False
+        self.not_joined = ""
+        """Why this proxy sends no heartbeats yet; empty if it does."""
         self._serving = False
         self._store = store
         self._lease = lease
@@ -151,6 +153,8 @@ class Fleet:
         async with self._beating:
             if self._left:
                 return
+            if self.not_joined:
+                raise CoordinatorUnavailable(self.not_joined)
             began_ms = running_ms()
             lease_ms = self._settings.fleet.lease_ms
             said = self._record()
@@ -187,6 +191,8 @@ class Fleet:
         """Be gone at once, and for good, rather than when the lease ends."""
         self._left = True
         self._lease.end()
+        if self.not_joined:
+            return
         with suppress(CoordinatorUnavailable):
             async with self._beating:
                 await self._store.leave(self.identity)

@@ -1,8 +1,7 @@
 """The process: listeners, start, readiness, drain. The only module that opens client sockets.
 
-Start: sockets are bound first, so that a taken port is noticed at once. They listen when storage, coordinator, registry
-and brokers have answered. A part that is not reachable yet is retried, and `/readyz` says which one is missing. A
-problem that retries can't solve (a taken port, a store that could lose commits) ends the process with one line.
+Start: sockets are bound first, so that a taken port is noticed at once. They listen when the parts have answered
+(`start.py`). A taken port ends the process with one line.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -21,26 +20,23 @@ from proxy.admin.http import AdminServer
 from proxy.admin.process_source import ProcessSource
 from proxy.assembly.handlers import build_handlers
 from proxy.assembly.parts import Parts, build_parts
-from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.handler import Handlers
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.connection.tls_listener import TlsListener
-from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.layout import check_store
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
 from proxy.routing.fleet import Fleet
 from proxy.security.server_names import ServerNames
 from proxy.security.tls import TlsError, TlsFiles, listener_tls
 from proxy.server.reload import Reloader
+from proxy.server.start import Start
 from proxy.storage import open_storage
 from proxy.storage.interface import StorageError
 
 log = structlog.get_logger()
 
-_START_RETRY_S = 0.5
-_LOG_AGAIN_S = 10.0
 _BACKLOG = 1024
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -87,6 +83,7 @@ class Server:
         self._short_work: set[asyncio.Task[None]] = set()
         self.not_ready: str | None = "starting"
         """Why `/readyz` and `/servez` answer 503 while starting or draining; None from the start's end on."""
+        self.start = Start(settings, self._keep, self._wait_for)
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._tls: dict[Listeners, TlsFiles] = {}
@@ -102,7 +99,7 @@ class Server:
         )
         try:
             await outside.start()
-            if await self._until(stop, self._start(parts)):
+            if await self._until(stop, self.start.run(parts)):
                 parts.clients.limit_connections()
                 for bound in sockets:
                     await self._listen(bound)
@@ -123,10 +120,15 @@ class Server:
                 one.close()
             await self._close(parts, outside)
 
+    def _wait_for(self, reason: str) -> None:
+        self.not_ready = reason
+
     def why_not_ready(self, parts: Parts) -> str | None:
         """Return why clients are not served; None if they are."""
         if self.not_ready is not None:
             return self.not_ready
+        if self.start.store_failure is not None:
+            return self.start.store_failure
         if not parts.routing.fleet.lease_runs():
             return "coordinator: no heartbeat within fleet.lease_ms; start the store or fix redis.url"
         if parts.guard.store_watch.unfit is not None:
@@ -171,45 +173,6 @@ class Server:
                     "including passwords, can be read on the network",
                     remedy=f"set {self.settings.section_of(listeners)}.tls",
                 )
-
-    async def _start(self, parts: Parts) -> None:
-        """Wait until every part that the first client needs has answered, then begin the background work."""
-        fleet = parts.routing.fleet
-        await self._healing("storage", parts.stores.storage.open)
-        await self._healing(
-            "coordinator",
-            partial(check_store, parts.stores.store, self.settings.redis, is_view=parts.stores.journal is not None),
-        )
-        if parts.stores.journal is not None:
-            await self._healing("brokers", parts.brokers.cluster.refresh)
-        await self._healing("coordinator", parts.guard.store_watch.open)
-        await self._healing("coordinator", fleet.beat)
-        await self._healing("coordinator", fleet.beat)  # the first beat loaded the registry, this one announces it
-        await self._healing("brokers", parts.brokers.cluster.refresh)
-        await parts.topics.topic_defaults.refresh()
-        await parts.replicas.replica_selector.refresh()
-        for work in parts.background():
-            self._keep(work)
-
-    async def _healing(self, part: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Retry until the attempt succeeds; log the first failure, then one every `_LOG_AGAIN_S`."""
-        loop = asyncio.get_running_loop()
-        log_at_s = 0.0
-        while True:
-            try:
-                await attempt()
-                return
-            except StoreUnfit as error:
-                raise StartError(f"{part}: {error}") from error
-            except (StorageError, CoordinatorUnavailable, BrokerUnreachable) as error:
-                reason = str(error)
-                if isinstance(error, BrokerUnreachable) and "brokers." not in reason:
-                    reason += "; start them or fix brokers.bootstrap"
-                self.not_ready = f"{part}: {reason}"
-                if loop.time() >= log_at_s:
-                    log.warning("waiting", part=part, reason=reason)
-                    log_at_s = loop.time() + _LOG_AGAIN_S
-            await asyncio.sleep(_START_RETRY_S)
 
     async def _listen(self, bound: Bound) -> None:
         assert self._parts is not None
@@ -344,7 +307,7 @@ class Server:
         for listener in self._listeners:
             listener.close()
         parts.brokers.broker_ports.end()
-        tasks = [*self._tasks, *self._short_work]
+        tasks = [*self._tasks, *self._short_work, *self.start.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,11 +3,13 @@
 While the lease runs, a name that is not in the copy of the registry is classic. Afterwards other proxies may delete a
 classic topic and recreate it as a diskless one, and this proxy does not hear of that. A topic ID never becomes another
 topic's. So an ID that was seen counts as long as it is cached. A name counts while the brokers have that ID for it
-which they had while the lease ran, and only for a limited time after they were last asked.
+which they had while the lease ran, and only for a limited time after they were last asked. Topics that clients use
+without having been seen are wanted: the journal may prove that they are classic (`classic_proof.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import Callable
@@ -41,6 +43,12 @@ class ClassicTopics:
         """Times at which the brokers still had the ID of a name, since the lease ended."""
         self._in_use: dict[str, None] = {}
         """Names that were used since the lease ended."""
+        self._wanted: OrderedDict[TopicReference, None] = OrderedDict()
+        """Topics that clients have used since the lease ended, and that nothing is known of."""
+        self.stale = asyncio.Event()
+        """Set when a name was used whose ID the brokers are to be asked for at once."""
+        self.unknown = asyncio.Event()
+        """Set when a topic was used that nothing is known of."""
         self._round: list[str] = []
         """Names whose IDs this round has not read again yet."""
 
@@ -68,12 +76,34 @@ class ClassicTopics:
 
     def holds(self, topic: TopicReference) -> bool:
         """Return whether a topic still counts as classic although the lease does not run."""
-        if isinstance(topic, bytes):
-            return self.was_noted(topic)
-        if topic not in self._seen:
+        if isinstance(topic, bytes) and self.was_noted(topic):
+            return True
+        if topic not in self._seen or isinstance(topic, bytes):
+            self._want(topic)
             return False
         self._in_use[topic] = None
-        return self.now() - max(self._noted_s, self._confirmed_s.get(topic, _NEVER)) <= self._max_age_s
+        if self.now() - max(self._noted_s, self._confirmed_s.get(topic, _NEVER)) <= self._max_age_s:
+            return True
+        self.stale.set()
+        return False
+
+    def _want(self, topic: TopicReference) -> None:
+        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
+            return
+        self._wanted[topic] = None
+        if len(self._wanted) > _MAX_UNCONFIRMED:
+            self._wanted.popitem(last=False)
+        self.unknown.set()
+
+    def wanted(self, count: int) -> list[TopicReference]:
+        """Take up to `count` topics that clients have used since the lease ended, and that nothing is known of."""
+        return [self._wanted.popitem(last=False)[0] for _ in range(min(count, len(self._wanted)))]
+
+    def prove(self, topic: TopicReference, topic_id: bytes, *, asked_s: float) -> None:
+        """Cache a topic that is proved to be classic; `asked_s`: when the brokers had that ID for it, or later."""
+        self._see(topic, topic_id)
+        if isinstance(topic, str):
+            self._confirmed_s[topic] = asked_s
 
     def id_of(self, name: str) -> bytes | None:
         """Return the ID that the brokers had for a name while the lease ran; None if it is not known."""
@@ -91,6 +121,7 @@ class ClassicTopics:
             return [name for name in self._in_use if self._confirmed_s.get(name, _NEVER) < fresh_s]
         self._noted_s = self.now()
         self._in_use.clear()
+        self._wanted.clear()
         self._confirmed_s.clear()
         if not self._round:
             self._round = [topic for topic in self._seen if isinstance(topic, str)]
@@ -114,6 +145,9 @@ class ClassicTopics:
             if topic in self._unconfirmed:
                 self._unconfirmed[topic] = True
         elif known is not None or self._unconfirmed.pop(topic, None) is not None:
-            self._seen[topic] = topic_id
-            if len(self._seen) > _MAX_SEEN_CLASSIC:
-                self._seen.popitem(last=False)
+            self._see(topic, topic_id)
+
+    def _see(self, topic: TopicReference, topic_id: bytes) -> None:
+        self._seen[topic] = topic_id
+        if len(self._seen) > _MAX_SEEN_CLASSIC:
+            self._seen.popitem(last=False)

@@ -181,7 +181,7 @@ class Topics:
             self.gone_back = False
             log.warning("registry_trusted_again", version=snapshot.version)
         if not self.gone_back or not self.loaded:
-            self._take(snapshot)
+            self.take(snapshot)
 
     async def look_again(self) -> None:
         """Load newer changes, if the store answers: another proxy may already have answered a creation or a deletion
@@ -204,7 +204,8 @@ class Topics:
                     log.warning("registry_unreadable", reason=str(error))
                     await asyncio.sleep(_RELOAD_PAUSE_S)
 
-    def _take(self, snapshot: RegistrySnapshot) -> None:
+    def take(self, snapshot: RegistrySnapshot) -> None:
+        """Replace this copy of the registry, unless it is newer."""
         if snapshot.version < self.version:
             return
         self.change = snapshot.change

@@ -75,7 +75,7 @@ class Victim:
     async def __aenter__(self) -> Self:
         self._parts: Parts = await self._server._build()
         _victims[id(self._parts.stores.store)] = self
-        await self._server._start(self._parts)
+        await self._server.start.run(self._parts)
         _victim.set(self)  # the connections' tasks inherit it from here; tasks that were started above do not have it
         handlers = self._server._handlers
         assert handlers is not None

@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import UUID
-
 import pytest
-from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 from proxy.accounting.topic_names import TopicNames
-from proxy.brokers.upstream import BrokerUnreachable
-from proxy.protocol.api_keys import METADATA
+from proxy.process.turns import Turns
 from proxy.telemetry.stats import OTHER_TOPICS, UNKNOWN_TOPIC, Stats
 from proxy.topics import classic as classic_module
 from proxy.topics.topics import Topics
-from proxy.wire.cold import encode, milliseconds, read_request
 from tests.registry_model import ModelTopicRegistry
+from tests.support.named_topics import NamedTopics
 
 ORDERS, GONE = b"o" * 16, b"g" * 16
 WAY = "classic", "produce", "rack-a", "rack-b"
 
 
-class Brokers:
-    """A broker that knows some topics, IDs by name, and hides others from the proxy."""
-
-    def __init__(self, there: dict[str, bytes], hidden: tuple[str, ...] = ()) -> None:
-        self.there, self.hidden = there, hidden
-        self.asked: list[str | bytes] = []
-        self.away = False
-
-    async def ask(self, api_key: int, version: int, body: Any) -> memoryview:
-        if self.away:
-            raise BrokerUnreachable("away")
-        wanted: Any = read_request(METADATA, version, memoryview(body))
-        names = {topic_id: name for name, topic_id in self.there.items()}
-        topics = []
-        for one in wanted.topics:
-            topic_id = None if one.topic_id is None else one.topic_id.bytes
-            self.asked.append(topic_id if one.name is None else str(one.name))
-            name = names.get(topic_id) if one.name is None else str(one.name)
-            known = self.there.get(name or "")
-            error = ErrorCode.none
-            if known is None:
-                error = ErrorCode.unknown_topic_id if one.name is None else ErrorCode.unknown_topic_or_partition
-            if name in self.hidden:
-                error = ErrorCode.topic_authorization_failed
-            told_id = known or topic_id
-            topics.append(
-                MetadataResponseTopic(
-                    error_code=error,
-                    name=name,
-                    topic_id=None if told_id is None else UUID(bytes=told_id),
-                    partitions=(),
-                )
-            )
-        broker = MetadataResponseBroker(node_id=1, host="broker", port=9092, rack=None)
-        response = MetadataResponse(
-            throttle_time=milliseconds(0), brokers=(broker,), controller_id=1, topics=tuple(topics)
-        )
-        return memoryview(encode(response))
-
-
 class World:
     """The confirming part, the stats that it confirms for, and a clock."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: NamedTopics) -> None:
         self.now_s = 0.0
         self.lease_runs = True
         self.stats = Stats()
         self.topics = Topics(ModelTopicRegistry(), lease_runs=lambda: self.lease_runs, now=lambda: self.now_s)
-        self.names = TopicNames(self.stats, self.topics, brokers.ask, lambda: self.now_s)
+        self.names = TopicNames(self.stats, self.topics, brokers.ask, lambda: self.now_s, Turns(0.001))
 
     def produced(self, *topics: str | bytes) -> None:
         for topic in topics:
@@ -82,7 +36,7 @@ class World:
 
 
 async def test_a_topic_is_confirmed_only_once() -> None:
-    brokers = Brokers({"orders": ORDERS})
+    brokers = NamedTopics({"orders": ORDERS})
     world = World(brokers)
     for _ in range(2):
         world.produced("orders", ORDERS)
@@ -92,7 +46,7 @@ async def test_a_topic_is_confirmed_only_once() -> None:
 
 
 async def test_a_topic_that_brokers_do_not_know_for_a_while_is_unknown() -> None:
-    brokers = Brokers({})
+    brokers = NamedTopics({})
     world = World(brokers)
     world.produced("orders", "invented", GONE)
     await world.names.confirm()
@@ -108,7 +62,7 @@ async def test_a_topic_that_brokers_do_not_know_for_a_while_is_unknown() -> None
 
 
 async def test_brokers_that_do_not_answer_deny_no_topic() -> None:
-    brokers = Brokers({"orders": ORDERS})
+    brokers = NamedTopics({"orders": ORDERS})
     world = World(brokers)
     world.produced("orders")
     brokers.away = True
@@ -120,7 +74,7 @@ async def test_brokers_that_do_not_answer_deny_no_topic() -> None:
 
 
 async def test_a_name_that_is_hidden_from_the_proxy_is_counted_under_that_name() -> None:
-    world = World(Brokers({}, hidden=("secret",)))
+    world = World(NamedTopics({}, hidden=("secret",)))
     world.produced("secret")
     await world.names.confirm()
     assert world.counted == {"secret": 1}
@@ -129,7 +83,7 @@ async def test_a_name_that_is_hidden_from_the_proxy_is_counted_under_that_name()
 async def test_invented_ids_evict_no_topic_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classic_module, "_MAX_SEEN_CLASSIC", 100)
     monkeypatch.setattr(classic_module, "_MAX_UNCONFIRMED", 50)
-    world = World(Brokers({"orders": ORDERS}))
+    world = World(NamedTopics({"orders": ORDERS}))
     await world.topics.load()
     for topic in ("orders", ORDERS):
         assert world.topics.is_read_as_classic(topic)
@@ -148,7 +102,7 @@ async def test_invented_ids_evict_no_topic_from_the_cache(monkeypatch: pytest.Mo
 
 async def test_many_topics_are_confirmed_in_steps() -> None:
     there = {f"t{number}": number.to_bytes(16, "big") for number in range(1, 251)}
-    world = World(Brokers(there))
+    world = World(NamedTopics(there))
     world.produced(*list(there)[:150], *list(there.values())[150:200])
     await world.names.confirm()
     assert len(world.counted) == 200
@@ -156,7 +110,7 @@ async def test_many_topics_are_confirmed_in_steps() -> None:
 
 
 async def test_without_a_lease_names_in_use_are_confirmed_and_recreated_topics_are_not_sure() -> None:
-    brokers = Brokers({"orders": ORDERS, "gone": GONE})
+    brokers = NamedTopics({"orders": ORDERS, "gone": GONE})
     world = World(brokers)
     await world.topics.load()
     for name in ("orders", "gone", "late"):

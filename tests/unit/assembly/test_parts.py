@@ -46,6 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         def take_settings(self: RoomParts, changed: Any) -> None:
             counted[f"{kind.__name__} takes {sorted(changed)}"] += 1
 
+        monkeypatch.setattr(kind, "background_on_store", lambda room: ())
         for method in (background, close, take_settings):
             monkeypatch.setattr(kind, method.__name__, method)
 
@@ -62,10 +63,10 @@ def server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server whose start gets all the answers that it waits for."""
     server = Server(settings)
 
-    async def nothing(*_: Any) -> None:
+    async def nothing(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(server, "_healing", nothing)
+    monkeypatch.setattr(server.start, "_healing", nothing)
     monkeypatch.setattr("proxy.topics.topic_defaults.TopicDefaults.refresh", nothing)
     monkeypatch.setattr("proxy.replicas.selector.ReplicaSelector.refresh", nothing)
     return server
@@ -75,7 +76,7 @@ async def test_every_room_works_and_is_closed_once(server: Server, settings: Set
     parts = server._parts = parts_of(settings)
     kinds = [type(room).__name__ for room in rooms_of(parts)]
     assert len(kinds) == len(set(kinds)) >= 12
-    await server._start(parts)
+    await server.start.run(parts)
     await asyncio.sleep(0)
     assert calls == Counter(f"{kind} works" for kind in kinds)
     calls.clear()
@@ -91,7 +92,7 @@ async def test_every_endless_method_of_a_part_is_background_work(settings: Setti
     """A part has its own background work, and its room forgets to start it."""
     parts = parts_of(settings)
     started = set()
-    for work in parts.background():
+    for work in (*parts.background(), *parts.background_on_store()):
         started.add(work.__qualname__)
         work.close()
     endless = {

@@ -198,7 +198,7 @@ async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
 
 async def test_an_older_answer_that_comes_later_changes_nothing():
     topics, _ = await with_live_topic()
-    topics._take(RegistrySnapshot(0, ()))
+    topics.take(RegistrySnapshot(0, ()))
     assert topics.find("orders") is not None
 
 
