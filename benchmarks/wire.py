@@ -110,7 +110,7 @@ async def metadata_handler(settings: Settings, diskless: int) -> Handler:
     parts = build_parts(settings, open_storage(settings.storage), Redis())
     every = range(0, 1000, 1000 // diskless)
     entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
-    parts.topics.topics._take(RegistrySnapshot(1, tuple(entries)))
+    parts.topics.topics.take(RegistrySnapshot(1, tuple(entries)))
     return build_handlers(parts).handle[METADATA]
 
 

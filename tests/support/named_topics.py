@@ -8,6 +8,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.protocol.api_keys import METADATA
@@ -29,9 +31,9 @@ class NamedTopics:
         names = {topic_id: name for name, topic_id in self.there.items()}
         topics = []
         for one in self._all() if wanted.topics is None else wanted.topics:
-            topic_id = None if one.topic_id is None else one.topic_id.bytes
-            self.asked.append(topic_id if one.name is None else str(one.name))
-            name = names.get(topic_id) if one.name is None else str(one.name)
+            topic_id: bytes | None = None if one.topic_id is None else one.topic_id.bytes
+            name: Any = names.get(topic_id or b"") if one.name is None else str(one.name)
+            self.asked.append((topic_id or b"") if one.name is None else name)
             known = self.there.get(name or "")
             error = ErrorCode.none
             if known is None:
@@ -47,11 +49,11 @@ class NamedTopics:
                     partitions=(),
                 )
             )
-        broker = MetadataResponseBroker(node_id=1, host="broker", port=9092, rack=None)
+        broker = MetadataResponseBroker(node_id=BrokerId(1), host="broker", port=i32(9092), rack=None)
         response = MetadataResponse(
-            throttle_time=milliseconds(0), brokers=(broker,), controller_id=1, topics=tuple(topics)
+            throttle_time=milliseconds(0), brokers=(broker,), controller_id=BrokerId(1), topics=tuple(topics)
         )
         return memoryview(encode(response))
 
     def _all(self) -> list[MetadataRequestTopic]:
-        return [MetadataRequestTopic(topic_id=None, name=name) for name in self.there]
+        return [MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in self.there]
