@@ -30,9 +30,9 @@ from proxy.markers.reader import MarkerReader
 from proxy.markers.stats import MarkerStats
 from proxy.process.clock import wall_clock_ms
 from proxy.telemetry.throttled_log import ThrottledLog
-from tests.support.marker_producers import MarkerProducer
 from tests.support.metrics import Metrics
 from tests.support.topics import DISKLESS, new_topic
+from tests.support.transactional import RawProducer
 from tests.support.waiting import POLL_SECONDS, WAIT_SECONDS
 
 TIMEOUT_S = 30.0
@@ -49,19 +49,21 @@ class Log:
     catching_up: CatchingUp
     stats: MarkerStats
 
-    async def enlist(self, producer: MarkerProducer, markers_from: int) -> EnlistAnswer:
+    async def enlist(self, producer: RawProducer, markers_from: int) -> EnlistAnswer:
         request = Enlistment(self.topic_id, 0, producer.producer_id, producer.epoch, markers_from)
         (answer,) = await self.coordinator.transactions.enlist([request])
         return answer
 
-    async def append(self, producer: MarkerProducer, records: int = 2) -> None:
+    async def append(self, producer: RawProducer, records: int = 2) -> None:
         """Commit a batch of a segment that nobody reads."""
-        batch = ProposedBatch(100, records, 1_000, producer.producer_id, producer.epoch, producer.sequence, 1)
+        batch = ProposedBatch(
+            100, records, 1_000, producer.producer_id, producer.epoch, producer.sequence(self.topic), 1
+        )
         (answer,) = await self.coordinator.commit(os.urandom(16), [PartitionRun(self.topic_id, 0, 1, (batch,))])
         assert [one.error_code for one in answer.batches] == [0]
-        producer.sequence += records
+        producer.took(self.topic, 0, records)
 
-    async def begin(self, producer: MarkerProducer, markers_from: int) -> None:
+    async def begin(self, producer: RawProducer, markers_from: int) -> None:
         """Add the partition to a transaction of the producer, and append records."""
         assert producer.add(self.topic) == 0
         assert await self.enlist(producer, markers_from) is EnlistAnswer.ENLISTED
@@ -117,8 +119,8 @@ async def opened(stack: Stack) -> AsyncIterator[Log]:
             cluster.service.close()
 
 
-def producer_at_brokers(stack: Stack) -> MarkerProducer:
-    return MarkerProducer(stack.direct_bootstrap.split(",")[0], f"markers-{uuid.uuid4().hex[:6]}")
+def producer_at_brokers(stack: Stack) -> RawProducer:
+    return RawProducer(stack.direct_bootstrap.split(",")[0], f"markers-{uuid.uuid4().hex[:6]}")
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import Producer
 
+from proxy.wire.header import response_header_length
 from tests.batches import make_batch
-from tests.support.questions import ask
+from tests.support.questions import ask, filled
+from tests.support.raw import Raw, request
 from tests.support.waiting import wait_for
+from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN = 10, 22, 24, 26
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-NONE, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS = 0, 15, 16, 51
-_RETRIED = (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS)
+NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 0, 14, 15, 16
+CONCURRENT_TRANSACTIONS = 51
+_RETRIED = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS)
 _COORDINATES_TRANSACTIONS = 1
 _LATEST = -1
+_PRODUCE_VERSION = 9
+_BATCH_START, _LENGTH = 12, slice(8, 12)
+"""Bytes before those that a batch's length counts, and the place of the length."""
 TIMEOUT_SECONDS = 60.0
 
 
@@ -38,50 +48,94 @@ def send(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> 
 class RawProducer:
     """A transactional producer of raw requests: it does what no client library lets a zombie do."""
 
-    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+        """`timeout_ms`: `transaction.timeout.ms`."""
         self.transactional_id = transactional_id
         self._bootstrap = bootstrap
-        self.sequence = 0
+        self._timeout_ms = timeout_ms
+        self._sequences: dict[tuple[str, int], int] = {}
+        """The next sequence of each partition."""
         self.producer_id, self.epoch = self.begin_session()
 
     def begin_session(self) -> tuple[int, int]:
         """Return a producer ID and an epoch that fences earlier ones (InitProducerId)."""
-        asked = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        asked = {"transaction_timeout": self._timeout_ms, "producer_id": -1, "producer_epoch": -1}
         answer = self._retried(INIT_PRODUCER_ID, 4, lambda found: found["error_code"], **asked)
+        assert answer["error_code"] == NONE, answer
         return answer["producer_id"], answer["producer_epoch"]
 
     def add(self, topic: str, partition: int = 0) -> int:
         """Add a partition to the transaction, and return its error."""
+        return self.add_all({topic: [partition]})[topic, partition]
 
-        def error(answer: dict[str, Any]) -> int:
-            (result,) = answer["results_by_topic_v3_and_below"][0]["results_by_partition"]
-            return int(result["partition_error_code"])
+    def add_all(self, partitions: dict[str, list[int]]) -> dict[tuple[str, int], int]:
+        """Add partitions to the transaction, and return their errors."""
 
-        topics = [{"name": topic, "partitions": [partition]}]
-        ids = {"producer_id": self.producer_id, "producer_epoch": self.epoch}
-        asked: dict[str, Any] = {f"v3_and_below_{name}": value for name, value in (ids | {"topics": topics}).items()}
-        asked["v3_and_below_transactional_id"] = self.transactional_id
-        return error(self._retried(ADD_PARTITIONS_TO_TXN, 3, error, **asked))
+        def errors(answer: dict[str, Any]) -> dict[tuple[str, int], int]:
+            return {
+                (topic["name"], one["partition_index"]): one["partition_error_code"]
+                for topic in answer["results_by_topic_v3_and_below"]
+                for one in topic["results_by_partition"]
+            }
 
-    def produce(self, topic: str, *values: bytes, version: int = 9, transactional_id: str | None = "") -> int:
-        """Send a batch to partition 0, and return its error; without one, the next batch has the next sequence."""
-        batch = make_batch(
+        asked: dict[str, Any] = {
+            "v3_and_below_producer_id": self.producer_id,
+            "v3_and_below_producer_epoch": self.epoch,
+            "v3_and_below_topics": [{"name": name, "partitions": indexes} for name, indexes in partitions.items()],
+            "v3_and_below_transactional_id": self.transactional_id,
+        }
+        answer = self._retried(ADD_PARTITIONS_TO_TXN, 3, lambda found: next(iter(errors(found).values())), **asked)
+        return errors(answer)
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes,
+        partition: int = 0,
+        version: int = _PRODUCE_VERSION,
+        transactional_id: str | None = "",
+        address: str = "",
+    ) -> int:
+        """Send a batch, and return its error; without one, the next batch has the next sequence.
+
+        `address`: the partition's leader, or any proxy of a diskless topic; the bootstrap address if empty.
+        """
+        body = self.body(topic, values, partition, version=version, transactional_id=transactional_id)
+        with Raw(address or self._bootstrap) as raw:
+            (error_code,) = sent_together(raw, [body], version)
+        if error_code == NONE:
+            self.took(topic, partition, len(values))
+        return error_code
+
+    def sequence(self, topic: str, partition: int = 0) -> int:
+        """Return the sequence of the next batch."""
+        return self._sequences.get((topic, partition), 0)
+
+    def took(self, topic: str, partition: int, count: int) -> None:
+        """Count records of a batch that was accepted."""
+        self._sequences[topic, partition] = self.sequence(topic, partition) + count
+
+    def body(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        partition: int = 0,
+        *,
+        version: int = _PRODUCE_VERSION,
+        transactional_id: str | None = "",
+        **batch: Any,
+    ) -> bytes:
+        """Return the body of a Produce request; send it by `sent_together`, and call `took` if it was accepted."""
+        records = make_batch(
             values,
             transactional=True,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            base_sequence=self.sequence,
+            base_sequence=self.sequence(topic, partition),
+            **batch,
         )
         of = self.transactional_id if transactional_id == "" else transactional_id
-        partitions = [{"index": 0, "records": bytes(batch)}]
-        asked: dict[str, Any] = {"transactional_id": of, "acks": -1, "timeout": 30_000}
-        answer = ask(
-            self._bootstrap, PRODUCE, version, topic_data=[{"name": topic, "partition_data": partitions}], **asked
-        )
-        error_code = int(answer["responses"][0]["partition_responses"][0]["error_code"])
-        if error_code == NONE:
-            self.sequence += len(values)
-        return error_code
+        return produce_body(topic, bytes(records), partition=partition, version=version, transactional_id=of)
 
     def end(self, *, commit: bool) -> int:
         """End the transaction, and return the error."""
@@ -107,7 +161,37 @@ class RawProducer:
         return answers[-1]
 
 
-def fetched(address: str, topic: str, offset: int, isolation: int, *, max_wait_ms: int = 0) -> dict[str, Any]:
+def produce_body(
+    topic: str,
+    records: bytes,
+    *,
+    partition: int = 0,
+    version: int = _PRODUCE_VERSION,
+    transactional_id: str | None = None,
+) -> bytes:
+    """Return the body of a Produce request with one batch."""
+    entity = request_type(PRODUCE, version)
+    partitions = [{"index": partition, "records": records}]
+    asked: dict[str, Any] = {"transactional_id": transactional_id, "acks": -1, "timeout": 30_000}
+    return encode(entity, filled(entity, {"topic_data": [{"name": topic, "partition_data": partitions}], **asked}))
+
+
+def sent_together(raw: Raw, bodies: Sequence[bytes], version: int = _PRODUCE_VERSION) -> list[int]:
+    """Send Produce requests of one batch each on one connection, before any is answered; return their errors."""
+    errors = []
+    raw.send(b"".join(request(PRODUCE, version, body) for body in bodies))
+    for _ in bodies:
+        frame = raw.answer()
+        assert frame is not None, "the connection ended"
+        head = response_header_length(PRODUCE, version, frame)
+        tree: Any = decode(response_type(PRODUCE, version), frame[head:])
+        errors.append(int(tree["responses"][0]["partition_responses"][0]["error_code"]))
+    return errors
+
+
+def fetched(
+    address: str | Raw, topic: str, offset: int, isolation: int, *, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+) -> dict[str, Any]:
     """Return a broker's answer for partition 0 from an offset on."""
     asked = {
         "partition": 0,
@@ -115,12 +199,12 @@ def fetched(address: str, topic: str, offset: int, isolation: int, *, max_wait_m
         "fetch_offset": offset,
         "last_fetched_epoch": -1,
         "log_start_offset": -1,
-        "partition_max_bytes": 1 << 20,
+        "partition_max_bytes": max_bytes,
     }
     limits: dict[str, Any] = {
         "max_wait": max_wait_ms,
         "min_bytes": 1,
-        "max_bytes": 1 << 20,
+        "max_bytes": max_bytes,
         "replica_id": -1,
         "session_epoch": -1,
     }
@@ -130,9 +214,49 @@ def fetched(address: str, topic: str, offset: int, isolation: int, *, max_wait_m
     return found
 
 
-def end_offset(address: str, topic: str, isolation: int) -> int:
-    """Return the latest offset of partition 0 (ListOffsets)."""
-    asked = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": _LATEST}]
+@dataclass
+class ReadToEnd:
+    """The answers for an offset and, as a consumer does it, for the offset after each answer, up to an empty one."""
+
+    bounds: tuple[int, ...]
+    """Error, high watermark, last stable offset, log start offset and preferred replica of the first answer."""
+    batches: list[tuple[Any, ...]]
+    """Fields of each batch that do not depend on the time of a marker."""
+    aborted: list[tuple[int, int]] | None
+    """First offset and producer ID of the aborted transactions in any answer that begin before the end of the batches.
+    A broker may list later ones, up to an entry of its index."""
+    answers: int
+    """Number of answers with batches."""
+
+
+def read_to_end(address: Raw, topic: str, offset: int, isolation: int) -> ReadToEnd:
+    """Read partition 0 from an offset on. Brokers and proxies may answer with a part of the records that there are."""
+    first = answer = fetched(address, topic, offset, isolation)
+    bounds = ("error_code", "high_watermark", "last_stable_offset", "log_start_offset", "preferred_read_replica")
+    batches: list[tuple[Any, ...]] = []
+    aborted: set[tuple[int, int]] = set()
+    answers = 0
+    while data := bytes(answer["records"] or b""):
+        answers += 1
+        aborted |= {(one["first_offset"], one["producer_id"]) for one in answer["aborted_transactions"] or ()}
+        while data:
+            size = _BATCH_START + int.from_bytes(data[_LENGTH], "big")
+            batch = DefaultRecordBatch(data[:size])
+            assert batch.validate_crc()
+            records = [(one.offset, one.key, None if batch.is_control_batch else one.value) for one in batch]
+            producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            batches.append((batch.base_offset, batch.is_control_batch, batch.is_transactional, *producer, records))
+            offset = batch.next_offset
+            data = data[size:]
+        answer = fetched(address, topic, offset, isolation)
+    is_listed = first["aborted_transactions"] is not None
+    listed = sorted(one for one in aborted if one[0] < offset) if is_listed else None
+    return ReadToEnd(tuple(first[name] for name in bounds), batches, listed, answers)
+
+
+def end_offset(address: str | Raw, topic: str, isolation: int, partition: int = 0) -> int:
+    """Return the latest offset of a partition (ListOffsets)."""
+    asked = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": _LATEST}]
     topics = [{"name": topic, "partitions": asked}]
     answer = ask(address, LIST_OFFSETS, 5, replica_id=-1, isolation_level=isolation, topics=topics)
     return int(answer["topics"][0]["partitions"][0]["offset"])
