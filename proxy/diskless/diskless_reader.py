@@ -191,7 +191,7 @@ class DisklessReader:
                 more = True
                 break
         bounds = (answer.log_start_offset, answer.high_watermark)
-        aborted = _aborted(request, answer) if size else ()
+        aborted = _aborted(request, answer, end) if size else ()
         return PartitionRead(error_code, records, size, *bounds, more, answer.last_stable_offset, aborted)
 
 
@@ -222,9 +222,11 @@ def _until(run: PatchedRun, end: int) -> PatchedRun:
     return PatchedRun(run.data[:size], batches)
 
 
-def _aborted(request: ReadRequest, answer: LogAnswer) -> tuple[AbortedTransaction, ...]:
+def _aborted(request: ReadRequest, answer: LogAnswer, end: int) -> tuple[AbortedTransaction, ...]:
     """Return the transactions that concern the reader (`UnifiedLog.collectAbortedTransactions`)."""
-    return tuple(one for one in answer.aborted if one.last_offset >= request.offset) if request.committed else ()
+    if not request.committed:
+        return ()
+    return tuple(one for one in answer.aborted if one.last_offset >= request.offset and one.first_offset < end)
 
 
 def _gap(request: ReadRequest, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:

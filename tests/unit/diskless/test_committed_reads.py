@@ -91,6 +91,13 @@ async def test_the_end_of_the_oldest_transaction_moves_the_end():
     assert (bases(read), read.aborted) == ([6, 7, 8], ())
 
 
+async def test_aborted_transactions_beyond_the_end_of_the_reader_are_not_listed():
+    log = await interleaved()
+    await log.end(0, ONE, committed=False)
+    (read,) = await log.read((0, 0), committed=True)
+    assert (read.high_watermark, read.last_stable_offset, read.aborted) == (8, 4, (ABORTED,))
+
+
 async def test_limits_cut_reads_of_committed_records():
     log = await interleaved()
     size = len(make_batch())
