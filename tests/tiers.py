@@ -310,10 +310,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     ),
     FullOnly("integration/kips/test_kafka_19257.py", "a broker starts again; faults/ is quick", r"brokers_stop"),
     FullOnly(
-        "integration/test_transactions.py",
-        "stack of its own for a setting that is off; unit/transactions and integration/test_marker_tail.py are quick",
-    ),
-    FullOnly(
         "integration/demo/test_demo_stack.py",
         "kills a starter; demo/test_demo_serve.py is quick",
         r"^test_no_server_outlives",

@@ -30,7 +30,6 @@ from proxy.handlers.offsets import Offsets
 from proxy.handlers.sasl import Sasl
 from proxy.handlers.share_fetch import ShareFetch, is_not_diskless
 from proxy.handlers.share_group_offsets import ShareGroupOffsets
-from proxy.handlers.transactions import Transactions
 from proxy.handlers.write_txn_markers import WriteTxnMarkers
 from proxy.protocol import api_keys
 from proxy.protocol.apis import API_TABLE, Treatment
@@ -209,9 +208,6 @@ def _of_groups(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
 def _of_transactions(parts: Parts, rights: ClientRights) -> tuple[Handler, Handler]:
     """Build the handlers of AddPartitionsToTxn and WriteTxnMarkers."""
     process, topics, opening = parts.process, parts.topics.topics, parts.transactions
-    if not process.settings.transactions.enabled:
-        rejecting = Transactions(topics=topics, rights=rights, throttled_log=process.throttled_log)
-        return rejecting.add_partitions_to_txn, rejecting.write_txn_markers
     adding = AddPartitionsToTxn(
         topics=topics, rights=rights, enlistments=opening.enlistments, throttled_log=process.throttled_log
     )

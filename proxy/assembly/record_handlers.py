@@ -22,7 +22,6 @@ from proxy.producing.parts import DisklessProduce
 def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
     """Build the handler of Produce."""
     process, diskless, accounts, topics = parts.process, parts.diskless, parts.accounting.accounts, parts.topics.topics
-    served = process.settings.transactions.enabled
     classic = ClassicProduce(accounts=accounts, addresses=parts.routing.addresses, topics=topics)
     return ProduceOffload(
         topics=topics,
@@ -32,7 +31,7 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
             topics=topics,
             topic_defaults=parts.topics.topic_defaults,
             rights=rights,
-            transactional_ids=ClientTransactionalIds(process.settings, process.now) if served else None,
+            transactional_ids=ClientTransactionalIds(process.settings, process.now),
             quotas=parts.clients.quotas,
             index_watch=diskless.index_watch,
             intake=diskless.intake,
@@ -41,7 +40,6 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
             stats=process.stats,
             memory=process.memory,
             turns=process.turns,
-            throttled_log=process.throttled_log,
             now=process.now,
             wall_clock_ms=wall_clock_ms,
         ),

@@ -10,9 +10,6 @@ from proxy.config.section import Section
 class Transactions(Section):
     """Transactions over classic and diskless topics, which the brokers' markers in placeholder topics end."""
 
-    enabled: bool = False
-    """True to serve transactions on diskless topics. It is a preview that has not been tested with all clients and all
-    faults. Restart all proxies together to change it."""
     catch_up_timeout_ms: int = Field(default=2_000, ge=10)
     """How long a proxy that waits for a marker tries to read it itself, at the placeholder topic's leader."""
     enlist_timeout_ms: int = Field(default=5_000, ge=100)

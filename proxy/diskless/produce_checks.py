@@ -9,7 +9,6 @@ from proxy.protocol.errors import (
     INVALID_RECORD,
     INVALID_REQUEST,
     INVALID_REQUIRED_ACKS,
-    INVALID_TXN_STATE,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
@@ -17,7 +16,6 @@ from proxy.records.batches import CODEC_ZSTD, BatchHeader, RecordsError, check_b
 from proxy.wire.produce import PartitionProduce
 
 _FIRST_ZSTD_VERSION = 7
-_OFF = "transactions on diskless topics are not supported yet"
 _DENIED = "the client may not write to the request's transactional ID"
 
 
@@ -33,7 +31,7 @@ def check_produced(
     """Return the one batch for the partition, and its header. Raises RecordsError.
 
     `rules`: of the topic. `transactional_error`: the error of transactional batches; NONE if the client may write to
-    the request's transactional ID, and INVALID_TXN_STATE if transactions are not served.
+    the request's transactional ID.
     """
     if not 0 <= partition.index < entry.partitions:
         raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
@@ -44,8 +42,7 @@ def check_produced(
     header = check_batch(partition.records, max_message_bytes=rules.max_message_bytes)
     if header.is_transactional:
         if transactional_error:
-            off = transactional_error == INVALID_TXN_STATE
-            raise RecordsError(transactional_error, _OFF if off else _DENIED)
+            raise RecordsError(transactional_error, _DENIED)
         if header.producer_id < 0:
             raise RecordsError(INVALID_RECORD, "a transactional batch must have a producer ID")
     if header.compression == CODEC_ZSTD and version < _FIRST_ZSTD_VERSION:

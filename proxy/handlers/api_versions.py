@@ -3,8 +3,8 @@
 Behaviour: the broker's answer is cut down to `proxy.protocol.apis`. An API or version that is not classified is not
 offered, so a new broker release can't make clients send what would pass unexamined. If near replicas are read, an
 unresponsive broker of another rack is not waited for: a new connection gets the last answer of any broker, without its
-throttle time, which belongs to one client. With `transactions.enabled` clients use transaction version 1, as
-AddPartitionsToTxn says which diskless partitions a transaction has.
+throttle time, which belongs to one client. All clients use transaction version 1, because AddPartitionsToTxn says which
+diskless partitions a transaction has.
 
 Version notes: a request of a version outside of the table's, also a negative one, is answered here: UNSUPPORTED_VERSION
 in a v0 body, with the versions of ApiVersions itself, as KIP-511 says. The client then asks again.
@@ -70,9 +70,7 @@ class ApiVersions:
             slot.fill(self._clamp(body, request.api_version))
 
     def _clamp(self, body: memoryview, version: int) -> list[Buffer]:
-        ranges, rest = clamp_api_versions(
-            body, version, kip1163_api=self._settings.kip1163_api, transactions_v1=self._settings.transactions.enabled
-        )
+        ranges, rest = clamp_api_versions(body, version, kip1163_api=self._settings.kip1163_api, transactions_v1=True)
         if INT16.unpack_from(body)[0] == NONE:
             if version >= _FIRST_THROTTLE_VERSION:  # that was about one client
                 self._learnt[version] = b"".join((ranges, INT32.pack(0), rest[INT32.size :]))

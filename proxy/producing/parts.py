@@ -15,7 +15,6 @@ from proxy.producing.classic import ClassicProduce
 from proxy.quotas.quotas import Quotas
 from proxy.routing.racks import Racks
 from proxy.telemetry.stats import Stats
-from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.topics.topic_defaults import TopicDefaults
 from proxy.topics.topics import Topics
 
@@ -30,7 +29,7 @@ class DisklessProduce:
         topics: Topics,
         topic_defaults: TopicDefaults,
         rights: ClientRights,
-        transactional_ids: ClientTransactionalIds | None,
+        transactional_ids: ClientTransactionalIds,
         quotas: Quotas,
         index_watch: IndexWatch,
         intake: Intake,
@@ -39,11 +38,10 @@ class DisklessProduce:
         stats: Stats,
         memory: MemoryBudget,
         turns: Turns,
-        throttled_log: ThrottledLog,
         now: Callable[[], float],
         wall_clock_ms: Callable[[], int],
     ) -> None:
-        """`transactional_ids`: None if transactions are not served. `now`: monotonic seconds."""
+        """`now`: monotonic seconds."""
         self.classic = classic
         self.topics = topics
         self.topic_defaults = topic_defaults
@@ -57,6 +55,5 @@ class DisklessProduce:
         self.stats = stats
         self.memory = memory
         self.turns = turns
-        self.throttled_log = throttled_log
         self.now = now
         self.wall_clock_ms = wall_clock_ms

@@ -26,7 +26,6 @@ from proxy.producing.rights import ProducerRights
 from proxy.producing.split import DisklessPart, Named, split, split_in_steps
 from proxy.protocol.errors import (
     INVALID_REQUEST,
-    INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NONE,
     REQUEST_TIMED_OUT,
@@ -248,13 +247,6 @@ class PendingProduce:
                 entry, partition, rules, acks=acks, version=version, transactional_error=transactional_error
             )
         except RecordsError as error:
-            if error.error_code == INVALID_TXN_STATE:
-                of.throttled_log.warning(
-                    "transactional_batch_refused",
-                    topic=entry.name,
-                    reason=str(error),
-                    remedy="produce without transactional.id, or to a classic topic",
-                )
             of.intake.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
             answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))
             return

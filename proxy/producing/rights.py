@@ -9,23 +9,21 @@ from proxy.client.request import Request
 from proxy.client.rights import ClientRights
 from proxy.client.transactional_ids import ClientTransactionalIds
 from proxy.producing.split import DisklessPart, error_of
-from proxy.protocol.errors import INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+from proxy.protocol.errors import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class ProducerRights:
     """The client's rights, as far as they are known; what is asked for this very request counts as known, however short
     the brokers' answer is cached."""
 
-    __slots__ = ("_asked", "_id_asked", "_ids", "_missing", "_served", "_topics", "_transactional_id")
+    __slots__ = ("_asked", "_id_asked", "_ids", "_missing", "_topics", "_transactional_id")
 
     def __init__(
-        self, client: Client, transactional_id: str | None, *, topics: ClientRights, ids: ClientTransactionalIds | None
+        self, client: Client, transactional_id: str | None, *, topics: ClientRights, ids: ClientTransactionalIds
     ) -> None:
-        """`ids`: None if transactions are not served."""
         self._topics = topics.of(client.session)
-        self._ids = None if transactional_id is None or ids is None else ids.of(client.session)
+        self._ids = None if transactional_id is None else ids.of(client.session)
         self._transactional_id = transactional_id
-        self._served = ids is not None
         self._asked: set[str] = set()
         self._id_asked = self._ids is None
         self._missing: dict[str, bytes] = {}
@@ -58,8 +56,6 @@ class ProducerRights:
     def transactional_error(self) -> int:
         """Return the error of transactional batches; NONE if the client may write to the request's transactional
         ID."""
-        if not self._served:
-            return INVALID_TXN_STATE
         if self._ids is None or self._transactional_id is None:
             return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return self._ids.error(self._transactional_id)

@@ -49,9 +49,8 @@ _CONTROLLER = "between brokers and controllers"
 _GONE = "between brokers and controllers before KRaft"
 _AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
 _NOT_SHARED = "addresses; partitions of diskless topics are refused, as their records are not on the brokers"
-_NO_TRANSACTIONS = (
-    "the brokers', except that partitions of diskless topics are rejected: markers would go to the placeholder topic"
-)
+_ADDED = "the brokers add the partitions; those of diskless topics are enlisted in the coordinator, too"
+_MARKED = "the brokers'; a marker for a diskless partition is written at the leader of its placeholder topic"
 _SHARE_GROUP = "the member's rack is learnt; a subscription with a diskless topic is rejected"
 _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
@@ -81,10 +80,10 @@ _ROWS = (
     (21, "DeleteRecords", 2, 0, 2, _INTERCEPT, "log starts of diskless partitions"),
     (22, "InitProducerId", 2, 0, 6, _PASS, "producer IDs are the brokers' for both kinds of topics"),
     (23, "OffsetForLeaderEpoch", 4, 2, 4, _INTERCEPT, "epochs of diskless partitions never diverge"),
-    (24, "AddPartitionsToTxn", 3, 0, 5, _INTERCEPT, _NO_TRANSACTIONS),
+    (24, "AddPartitionsToTxn", 3, 0, 5, _INTERCEPT, _ADDED),
     (25, "AddOffsetsToTxn", 3, 0, 4, _PASS, "the brokers' transaction coordinator is the truth"),
     (26, "EndTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
-    (27, "WriteTxnMarkers", 1, 1, 2, _INTERCEPT, _NO_TRANSACTIONS),
+    (27, "WriteTxnMarkers", 1, 1, 2, _INTERCEPT, _MARKED),
     (28, "TxnOffsetCommit", 3, 0, 5, _PASS, _GROUPS),
     (29, "DescribeAcls", 2, 0, 3, _PASS, _CLASSIC),
     (30, "CreateAcls", 2, 0, 3, _PASS, _CLASSIC),

@@ -10,10 +10,8 @@ from copy import deepcopy
 from tests.conformance.scenario import Observation
 
 OWN_REPLICAS = "The leader of a diskless partition is a broker of the client's rack"
-"""First words of the entry in docs/differences.md; the same holds for the other constants."""
-TRANSACTIONS = "Transactions on a diskless topic"
-"""Difference of scenarios with transactions, which run on classic topics only."""
-DOCUMENTED = (OWN_REPLICAS, TRANSACTIONS)
+"""First words of the entry in docs/differences.md."""
+DOCUMENTED = (OWN_REPLICAS,)
 
 DESCRIPTIONS = ("described", "described 1", "described 3")
 

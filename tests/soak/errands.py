@@ -22,7 +22,7 @@ from tests.conformance.model import Ability, Client, ClientError, Consuming, Pro
 from tests.conformance.ways import take
 from tests.retention_under_load.books import Problems
 from tests.support.records import Sample, samples
-from tests.support.topics import CLASSIC, DISKLESS, KINDS, offsets, replica_count
+from tests.support.topics import DISKLESS, KINDS, offsets, replica_count
 from tests.support.worker import Worker
 
 PARTITIONS = 2
@@ -108,10 +108,10 @@ class Errands(Worker):
                         break
             self.ended.wait(self._pause_seconds)
 
-    def _how(self, client: Client, kind: str, topic: str) -> Producing:
+    def _how(self, client: Client, topic: str) -> Producing:
         chance = self._chance
         compression = chance.choice(list(client.compressions))
-        if kind == CLASSIC and Ability.TRANSACTIONS in client.abilities and chance.random() < 0.5:
+        if Ability.TRANSACTIONS in client.abilities and chance.random() < 0.5:
             return Producing(compression, idempotent=True, transaction=f"{topic}-writer", commit=chance.random() < 0.7)
         acks = chance.choice(("0", "1", STRICT, STRICT))
         if acks == "0" and Ability.PRODUCE not in client.abilities:
@@ -128,7 +128,7 @@ class Errands(Worker):
         )
         topic = f"{'diskless.' if kind == DISKLESS else ''}errand-{uuid.uuid4().hex[:8]}"
         create(writers, topic, PARTITIONS, replica_count(stack), [stack.bootstrap(rack) for rack in racks])
-        how = self._how(client, kind, topic)
+        how = self._how(client, topic)
         sent: dict[int, list[Sample]] = {
             partition: client.express(
                 samples(chance.randint(*RECORDS), f"{topic}-{partition}", 2_000, plain="python" in client.name)

@@ -116,7 +116,6 @@ def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
         stats=sent.stats,
         memory=sent.memory,
         turns=sent.shared.turns,
-        throttled_log=sent.shared.throttled_log,
         now=sent.now,
         wall_clock_ms=lambda: 1_700_000_000_000,
     )

@@ -1,16 +1,16 @@
-"""Transactions; diskless topics reject them for now."""
+"""Transactions that commit and abort."""
 
 from __future__ import annotations
 
 from tests.conformance.model import LATEST, Ability, Client, Consuming, Producing
 from tests.conformance.scenario import Observation, scenario
-from tests.conformance.ways import CLASSIC, Way, take
+from tests.conformance.ways import Way, take
 from tests.support.waiting import wait_for
 
 PARTITIONS = 2
 
 
-@scenario(Ability.TRANSACTIONS, Ability.CONSUME, Ability.LIST_OFFSETS, kinds=(CLASSIC,))
+@scenario(Ability.TRANSACTIONS, Ability.CONSUME, Ability.LIST_OFFSETS)
 def transactions(client: Client, way: Way) -> Observation:
     """Read with both isolation levels: only `read_uncommitted` sees aborted records."""
     topic, transactional_id = way.topic("transactions", PARTITIONS), way.name_of("writer")

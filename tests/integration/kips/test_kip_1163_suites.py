@@ -1,7 +1,7 @@
 """Kafka's own system tests of producing and consuming, by name, on a classic and on a diskless topic, as KIP-1163 asks.
 
 They follow `kafkatest.tests.core.produce_bench_test` and `consume_bench_test`. Two are left out:
-`test_produce_bench_transactions` (no transactions on diskless topics yet), and `…_should_raise`, which tests the
+`test_produce_bench_transactions` (test_transactions.py has transactions), and `…_should_raise`, which tests the
 framework's own agent.
 """
 

@@ -47,11 +47,8 @@ def test_proxies_lose_nothing(stack: Stack, tmp_path: Path) -> None:
     assert verdict.counts.committed >= 2
     assert set(verdict.counts.read) == VIEWS
     assert min(verdict.counts.read.values()) >= verdict.counts.acknowledged / 2
-    classic, diskless = running.topics.created
-    assert running.topics.transactional == (classic,)
-    (note,) = verdict.notes
-    assert diskless in note
-    assert "rejects them: TOPIC_EXCEPTION" in note
+    assert running.topics.transactional == running.topics.created
+    assert not verdict.notes
     assert judge(History(running.path)).counts == verdict.counts
 
 
@@ -116,7 +113,6 @@ def idempotent(path: Path) -> set[int]:
 def test_a_load_that_cannot_begin_says_why(stack: Stack, tmp_path: Path) -> None:
     for options, words in (
         (replace(LIGHT, bootstrap="127.0.0.1:1"), "no broker of 127.0.0.1:1 answers"),
-        (replace(through_proxies(stack), transactions=Choice.on, topics=()), "-diskless takes no transactions"),
         (replace(LIGHT, bootstrap=stack.direct_bootstrap, replication_factor=9), "cannot create the topic"),
         (replace(through_proxies(stack), client_settings={"no.such": "1"}), "rejects the settings of --client-config"),
     ):
