@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.record.default_records import DefaultRecordBatch
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from proxy.demo.ports import HOST
 from proxy.demo.stack import Stack
 from tests.support.confluent import consumer, produce, take
 from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.questions import ask
 from tests.support.records import samples
-from tests.support.stacks import short_lived
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 from tests.support.transactional import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     RawProducer,
     end_offset,
-    fetched,
     send,
     transactional,
     wait_until_stable,
 )
-from tests.support.waiting import wait_for
 
 API_VERSIONS = 18
 NONE = 0
@@ -40,19 +32,6 @@ INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, DENIED, PRODUCER_FENCED = 47, 48, 53,
 LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 RACK = "rack-b"
 TIMEOUT_SECONDS = 60.0
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Stack]:
-    """Return a stack whose proxies serve transactions, which they reject by default."""
-    keeping = {"log.retention.ms": "-1"}  # tests write records of any time
-    with Stack(short_lived(overrides={"transactions": {"enabled": True}}, broker_properties=keeping)) as running:
-        yield running
-
-
-@pytest.fixture
-def stack(serving: Stack) -> Stack:
-    return serving
 
 
 @pytest.fixture
@@ -69,94 +48,6 @@ def classic(stack: Stack) -> str:
 def near(stack: Stack) -> str:
     """Return the address of a proxy."""
     return stack.bootstrap(RACK)
-
-
-@pytest.fixture
-def leader(stack: Stack, classic: str) -> str:
-    """Return the address of the leader of the classic topic, past the proxies."""
-    known = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
-
-    def found() -> int:
-        topic = known.list_topics(classic, timeout=TIMEOUT_SECONDS).topics[classic]
-        return topic.partitions[0].leader if topic.partitions else -1
-
-    wait_for(lambda: found() >= 0, "a leader")
-    return f"{HOST}:{stack.ports.broker(found())}"
-
-
-class Both:
-    """Producers that write the same to a classic and to a diskless topic."""
-
-    def __init__(self, near: str, leader: str, classic: str, diskless: str) -> None:
-        self._topics = {classic: leader, diskless: near}
-        self._now_ms = int(1000 * time.time())
-        """Time of all records. A broker would begin a segment if a marker were much newer than the records."""
-        self.one, self.other = (transactional(near, f"{diskless}-{label}") for label in ("one", "other"))
-        self.plain = Producer({"bootstrap.servers": near, "enable.idempotence": True})
-
-    def send(self, producer: Producer, *values: bytes) -> None:
-        for topic in self._topics:
-            for value in values:
-                producer.produce(topic, value, partition=0, timestamp=self._now_ms)
-            assert producer.flush(TIMEOUT_SECONDS) == 0
-
-    def wait(self, end: int) -> None:
-        """Wait for a marker: EndTxn is answered before it is written."""
-        for topic, address in self._topics.items():
-            wait_for(lambda a=address, t=topic: end_offset(a, t, READ_UNCOMMITTED) == end, "the marker")
-
-
-def test_consumers_see_what_they_see_in_a_classic_topic(near: str, leader: str, classic: str, diskless: str) -> None:
-    """Interleaved transactions, of which one stays open: answers are compared field by field, batch by batch."""
-    both = Both(near, leader, classic, diskless)
-    both.one.begin_transaction()
-    both.send(both.one, b"a1", b"a2")
-    both.other.begin_transaction()
-    both.send(both.other, b"b")
-    both.send(both.plain, b"c")
-    both.one.abort_transaction(TIMEOUT_SECONDS)
-    both.wait(5)
-    both.other.commit_transaction(TIMEOUT_SECONDS)
-    both.wait(6)
-    both.other.begin_transaction()
-    both.send(both.other, b"d1", b"d2")
-    both.one.begin_transaction()
-    both.send(both.one, b"e")
-    both.one.commit_transaction(TIMEOUT_SECONDS)
-    both.wait(10)
-    assert compared(near, leader, classic, diskless, end=10, stable=6) == [b"b", b"c"]
-    both.send(both.plain, b"f")
-    both.other.abort_transaction(TIMEOUT_SECONDS)
-    both.wait(12)
-    assert compared(near, leader, classic, diskless, end=12, stable=12) == [b"b", b"c", b"e", b"f"]
-
-
-def compared(near: str, leader: str, classic: str, diskless: str, *, end: int, stable: int) -> list[bytes]:
-    """Compare the answers for all offsets in both isolation levels; return the values that are committed."""
-    for address, topic in ((leader, classic), (near, diskless)):
-        wait_until_stable(address, topic, stable)
-    for isolation in LEVELS:
-        for offset in range(end + 1):
-            expected = fetched(leader, classic, offset, isolation)
-            assert (expected["high_watermark"], expected["last_stable_offset"]) == (end, stable)
-            assert comparable(fetched(near, diskless, offset, isolation)) == comparable(expected), (isolation, offset)
-    with consumer(near, isolation_level="read_committed") as client:
-        client.assign([TopicPartition(diskless, 0, 0)])
-        return [message.value() or b"" for message in take(client, 2 if stable < end else 4)]
-
-
-def comparable(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with its batches as the fields that do not depend on the time of a marker."""
-    data, batches = bytes(answer["records"] or b""), []
-    while data:
-        size = 12 + int.from_bytes(data[8:12], "big")
-        batch = DefaultRecordBatch(data[:size])
-        assert batch.validate_crc()
-        head = (batch.base_offset, batch.is_control_batch, batch.is_transactional, batch.producer_id)
-        records = [(one.offset, one.key, None if batch.is_control_batch else one.value) for one in batch]
-        batches.append((*head, batch.producer_epoch, batch.base_sequence, records))
-        data = data[size:]
-    return answer | {"records": batches}
 
 
 def test_offsets_of_a_group_are_committed_with_the_records(near: str, classic: str, diskless: str) -> None:
