@@ -110,7 +110,7 @@ async def connect(*, lane: bool, diskless: bool) -> ClientConnection:
     lease.extend(running_ms() + 10**9, begins=True)
     topics: Any = parts.topics.topics
     topics._lease_runs = lease.runs
-    topics._take(RegistrySnapshot(1, (OTHER,) if diskless else ()))
+    topics.take(RegistrySnapshot(1, (OTHER,) if diskless else ()))
     shared = dataclasses.replace(parts.clients.shared, express_lane=lane)
     for name in (TOPIC, TOPIC_ID):
         shared.stats.settle(name, TOPIC)

@@ -36,7 +36,7 @@ def parts_of(settings: Settings | None = None, *diskless: DisklessTopic) -> Part
     parts = build_parts(settings, FileStorage(settings.storage), redis.asyncio.Redis())
     topics = parts.topics.topics
     topics._lease_runs = lambda: True
-    topics._take(RegistrySnapshot(1, diskless))
+    topics.take(RegistrySnapshot(1, diskless))
     return parts
 
 

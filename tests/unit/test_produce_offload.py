@@ -130,7 +130,7 @@ async def diskless(timeout_ms: int, version: int, acks: int = -1, named: int = 1
     made: list[ProduceOffload] = []
     sent: Any = await connected(handlers={PRODUCE: lambda client, request: made[0].produce(client, request)})
     sent.produce_is_held = True
-    sent.topics._take(RegistrySnapshot(2, (entry,)))
+    sent.topics.take(RegistrySnapshot(2, (entry,)))
     intake = Intake()
     sent.diskless = diskless_produce(sent, intake)
     made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=sent.diskless))
@@ -177,7 +177,7 @@ async def test_the_requests_own_time_holds_while_the_broker_is_asked_for_rights(
 async def test_a_partition_named_twice_of_a_topic_deleted_meanwhile_has_no_second_answer() -> None:
     sent, intake = await diskless(timeout_ms=0, version=9, named=2)
     assert answered(sent, 9) == (REQUEST_TIMED_OUT, 0)
-    sent.topics._take(RegistrySnapshot(3, (DisklessTopic("orders", b"o" * 16, 1, "deleted"),)))
+    sent.topics.take(RegistrySnapshot(3, (DisklessTopic("orders", b"o" * 16, 1, "deleted"),)))
     allow(sent)
     await turns()
     assert (intake.given, intake.not_given, sent.client.taken()) == ([], [], b"")

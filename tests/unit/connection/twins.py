@@ -164,7 +164,7 @@ class Twins:
         """Let these topics be diskless from now on, and no other one."""
         self.registry_version += 1
         topics = tuple(DisklessTopic(name, IDS[name], 1, "live") for name in diskless)
-        await self.do(lambda proxy: proxy.sent.topics._take(RegistrySnapshot(self.registry_version, topics)))
+        await self.do(lambda proxy: proxy.sent.topics.take(RegistrySnapshot(self.registry_version, topics)))
 
 
 def split_frames(data: bytes) -> list[bytes]:

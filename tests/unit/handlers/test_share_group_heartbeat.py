@@ -56,7 +56,7 @@ class Client(ClientDouble):
 
     def set_diskless(self, *names: str) -> None:
         entries = tuple(DisklessTopic(name, name.encode().ljust(16), 1, "live") for name in names)
-        self._topics._take(RegistrySnapshot(self._topics.version + 1, entries))
+        self._topics.take(RegistrySnapshot(self._topics.version + 1, entries))
 
     async def beat(self, names: list[str] | None, *, epoch: int = 0, member: str = "m") -> dict[str, Any] | None:
         """The proxy's own answer; None if the heartbeat went to the broker as it came."""

@@ -12,5 +12,5 @@ def topics_of(*entries: DisklessTopic) -> Topics:
     """Return the topics of a proxy that has read these entries."""
     store: Any = None
     topics = Topics(store, lease_runs=lambda: True)
-    topics._take(RegistrySnapshot(1, entries))
+    topics.take(RegistrySnapshot(1, entries))
     return topics

@@ -40,7 +40,7 @@ async def produced(*, acks: int = -1, lease_runs: bool = False) -> Any:
     runs = [True]
     topics = sent.topics
     topics._lease_runs = lambda: runs[0]
-    topics._take(RegistrySnapshot(1, ()))
+    topics.take(RegistrySnapshot(1, ()))
     assert topics.surely_classic("orders")
     topics.classic.confirm("orders", OLD, asked_s=topics.classic.now(), is_current=True)
     runs[0] = lease_runs

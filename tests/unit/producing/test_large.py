@@ -51,7 +51,7 @@ async def client(intake: Intake) -> Sent:
         handlers={PRODUCE: lambda client, request: made[0].produce(client, request)}, memory_bytes=1 << 30
     )
     sent.produce_is_held = True
-    sent.topics._take(RegistrySnapshot(2, (ENTRY,)))
+    sent.topics.take(RegistrySnapshot(2, (ENTRY,)))
     parts = diskless_produce(sent, intake)
     parts.turns = Turns(0.001)
     made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=parts))
@@ -122,7 +122,7 @@ async def test_a_topic_that_becomes_diskless_between_two_turns_does_not_go_to_th
         judged += 1
         if judged == MANY + MANY // 2:  # the first half of the judgement that accepts
             made = DisklessTopic("classic-0", b"n" * 16, 1, "reserved")
-            topics._take(RegistrySnapshot(3, (ENTRY, made)))
+            topics.take(RegistrySnapshot(3, (ENTRY, made)))
         return surely_classic(name)
 
     topics.surely_classic = judge  # type: ignore[method-assign]

@@ -111,7 +111,7 @@ class Scenario:
         self.registry_version += 1
         named = self.random.sample(NAMES, self.random.randint(1, 2))
         entries = tuple(DisklessTopic(name, bytes(16), 4, "live") for name in sorted(named))
-        self.topics._take(RegistrySnapshot(self.registry_version, entries))
+        self.topics.take(RegistrySnapshot(self.registry_version, entries))
 
     def change(self) -> None:
         """Change one thing at random."""
