@@ -90,7 +90,7 @@ def _snapshotter(process: ProcessParts, stores: StoreParts) -> Snapshotter | Non
     view, journal, snapshots = stores.coordinator.view, stores.journal, stores.snapshots
     if view is None or journal is None or snapshots is None:
         return None
-    return Snapshotter(process.settings.journal, stores.store, view, journal, snapshots)
+    return Snapshotter(process.settings.journal, view, journal, snapshots)
 
 
 def _store_ahead_ms(coordinator: RedisCoordinator) -> int:

@@ -6,25 +6,18 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from struct import Struct
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from redis.asyncio import Redis
-
-from proxy.coordinator.connect import store_call
 from proxy.coordinator.packing_state import LOOKS
-from proxy.coordinator.shards import shard_prefix
 from proxy.coordinator.view import View
 from proxy.coordinator.view_calls import NO_NEW_CHANGE
 
-KINDS = b"lkcuspirgtxobhf"
-"""Kinds of things that are read in pages, as `lua/copying.lua` names them; the answers to commits follow."""
+KINDS = b"lkcuspirgtxobhfa"
+"""Kinds of things that are read in pages, as `lua/copying.lua` names them."""
 MOST_DRAINS = 10_000
 """Calls for what has changed meanwhile; after them the copy is given up."""
 LONGEST_MS = 600_000
 """Time after which a copy whose proxy has ended costs nothing more."""
-SEGMENTS_PER_PAGE = 100
-KEYS_PER_SCAN = 1000
-SEGMENT_BYTES = 16
 _BEGIN = Struct(">16sQ")
 _PAGE = Struct(">cI")
 _DRAIN = Struct(">16sI")
@@ -49,7 +42,7 @@ class Copied(NamedTuple):
     """The packed state; empty for the registry."""
 
 
-async def copy_shard(view: View, client: Redis, shard: int, step_bytes: int, keep: Keep) -> Copied | None:
+async def copy_shard(view: View, shard: int, step_bytes: int, keep: Keep) -> Copied | None:
     """Copy a shard; `keep` gets the pages. Return None if the shard is empty.
 
     `step_bytes`: about how much one call copies, while the store serves nobody else. Raises CopyGivenUp and
@@ -67,9 +60,6 @@ async def copy_shard(view: View, client: Redis, shard: int, step_bytes: int, kee
             await _keep(keep, reply[_LENGTH.size + length :])
             if place == b"0":
                 break
-    for segments in await _answered(client, shard):
-        reply = await view.tidy("snapshot_page", shard, _PAGE.pack(b"a", step_bytes) + segments)
-        await _keep(keep, reply[_LENGTH.size + 1 :])
     for _ in range(MOST_DRAINS):
         reply = await view.tidy("snapshot_drain", shard, _DRAIN.pack(token, step_bytes))
         outcome, length = _DRAINED.unpack_from(reply)
@@ -96,17 +86,3 @@ async def _keep(keep: Keep, page: bytes) -> None:
     if page:
         await keep(page)
     await asyncio.sleep(0)
-
-
-async def _answered(client: Redis, shard: int) -> list[bytes]:
-    """Return the segments of commits whose answers the shard keeps, packed in pages."""
-    segments: list[bytes] = []
-    cursor = 0
-    while True:
-        async with store_call(client, "listing the answers to commits"):
-            cursor, keys = await client.scan(cursor, match=f"{shard_prefix(shard)}answers:*", count=KEYS_PER_SCAN)
-        segments += [cast(bytes, key)[-SEGMENT_BYTES:] for key in keys]
-        if not cursor:
-            break
-    pages = range(0, len(segments), SEGMENTS_PER_PAGE)
-    return [b"".join(segments[at : at + SEGMENTS_PER_PAGE]) for at in pages]

@@ -19,7 +19,7 @@ from proxy.coordinator.connect import StoreUnfit, check_fitness, store_call, sto
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import STORE_KEY
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Number of the layout that this release knows."""
 _FIELDS = ("shards", "format", "release")
 

@@ -7,7 +7,6 @@ to the position of the older one, after both manifests were read back. So each s
 from __future__ import annotations
 
 import structlog
-from redis.asyncio import Redis
 
 from proxy.config.journal import Journal as Settings
 from proxy.coordinator.copying import CopyGivenUp, copy_registry, copy_shard
@@ -31,9 +30,7 @@ STEP_BYTES = 131_072
 class Snapshotter:
     """Takes the snapshots that are due."""
 
-    def __init__(
-        self, settings: Settings, client: Redis, view: View, journal: Journal, snapshots: StoredSnapshots
-    ) -> None:
+    def __init__(self, settings: Settings, view: View, journal: Journal, snapshots: StoredSnapshots) -> None:
         self.kept: dict[int, list[Kept]] = {}
         """Snapshots by partition, the newest first, as far as this proxy has looked."""
         self.failed = 0
@@ -46,7 +43,6 @@ class Snapshotter:
         self._ends: dict[int, int] = {}
         self._due_since_ms: dict[int, int] = {}
         self._settings = settings
-        self._client = client
         self._view = view
         self._journal = journal
         self._snapshots = snapshots
@@ -135,7 +131,7 @@ class Snapshotter:
         if partition == self._view.registry:
             copied = await copy_registry(self._view, writer.keep)
         else:
-            copied = await copy_shard(self._view, self._client, partition, STEP_BYTES, writer.keep)
+            copied = await copy_shard(self._view, partition, STEP_BYTES, writer.keep)
         if copied is not None:
             await writer.complete(copied.position, copied.state)
 

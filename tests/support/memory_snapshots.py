@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from redis.asyncio import Redis
-
 from proxy.coordinator.copying import Copied, copy_registry, copy_shard
 from proxy.coordinator.interface_snapshots import SnapshotDamaged
 from proxy.coordinator.view import View
@@ -37,7 +35,7 @@ class MemorySnapshots:
     async def newest_first(self, partition: int) -> Sequence[MemorySnapshot]:
         return sorted(self.taken[partition], key=lambda snapshot: -snapshot.position)
 
-    async def take(self, view: View, client: Redis, partition: int, step_bytes: int = 1) -> Copied | None:
+    async def take(self, view: View, partition: int, step_bytes: int = 1) -> Copied | None:
         pages: list[bytes] = []
 
         async def keep(page: bytes) -> None:
@@ -46,7 +44,7 @@ class MemorySnapshots:
         if partition == view.registry:
             copied = await copy_registry(view, keep)
         else:
-            copied = await copy_shard(view, client, partition, step_bytes, keep)
+            copied = await copy_shard(view, partition, step_bytes, keep)
         if copied is not None:
             self.taken[partition].append(MemorySnapshot(copied.position, copied.state, pages))
         return copied

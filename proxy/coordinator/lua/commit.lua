@@ -389,6 +389,7 @@ if #members > 0 then
   end
 end
 if stored == '' then
+  call('ZADD', prefix .. 'answered', string.format('%d', now + count_ms), segment)
   call('SET', answers_key, pack('>i8', now + count_ms) .. table.concat(new_answers), 'PX', kept_ms)
 else
   call('APPEND', answers_key, table.concat(new_answers))

@@ -11,7 +11,7 @@ if loading and sub(loading, 2, 17) ~= stopped then
 elseif not loading and sequence ~= seen then
   return redis.error_reply(string.format('BEHIND %d', sequence))
 end
-call('UNLINK', meta_key, DIRTY_KEY)
+call('UNLINK', meta_key, DIRTY_KEY, prefix .. 'answered')
 for key in pairs(KINDS) do
   call('UNLINK', key)
 end

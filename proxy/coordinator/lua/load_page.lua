@@ -42,8 +42,10 @@ local function load_answers(name, value)
   local kept_ms = value and parse('>i8', value) - time_there + KEPT_MS
   if kept_ms and kept_ms > 0 then
     call('SET', ANSWERS_PREFIX .. name, value, 'PX', string.format('%d', kept_ms))
+    call('ZADD', prefix .. 'answered', string.format('%d', (parse('>i8', value))), name)
   else
     call('UNLINK', ANSWERS_PREFIX .. name)
+    call('ZREM', prefix .. 'answered', name)
   end
 end
 

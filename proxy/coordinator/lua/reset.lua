@@ -5,7 +5,7 @@
 
 if meta[3] then
   call('UNLINK', meta_key, logs_key, rows_key, prefix .. 'packed', prefix .. 'compacted', prefix .. 'raised', prefix .. 'producers',
-    prefix .. 'producer_ids', prefix .. 'segments', prefix .. 'garbage', prefix .. 'tombstones', prefix .. 'dirty',
+    prefix .. 'producer_ids', prefix .. 'segments', prefix .. 'garbage', prefix .. 'tombstones', prefix .. 'dirty', prefix .. 'answered',
     transactions_key, open_key, aborted_key, shadows_key, followed_key)
   call('HSET', meta_key, 'pass', ARGV[2])
 end

@@ -1,7 +1,6 @@
 -- Part of a shard that is copied to a snapshot; nothing is written.
 --
--- ARGV[2]  kind (1 byte, copying.lua); u32: about how many bytes; the rest: the place where the call before stopped, '0' at first. For
---          the answers to commits: segments (16 bytes each)
+-- ARGV[2]  kind (1 byte, copying.lua); u32: about how many bytes; the rest: the place where the call before stopped, '0' at first
 -- Answers u32 length, the place where this call stopped ('0': at the end), then ENTRY by ENTRY.
 
 local MEMBERS, COUNT = 50, '200'
@@ -15,11 +14,16 @@ local function add(name, value)
 end
 
 if kind == ANSWERS_KIND then
-  for at = 1, #place, 16 do
-    local segment = sub(place, at, at + 15)
-    add(segment, value_of(kind, segment))
-  end
-  place = '0'
+  repeat
+    local found = call('ZSCAN', prefix .. 'answered', place, 'COUNT', COUNT)
+    place = found[1]
+    for index = 1, #found[2], 2 do
+      local answers = value_of(kind, found[2][index])
+      if answers then
+        add(found[2][index], answers)
+      end
+    end
+  until place == '0' or bytes >= most_bytes
 elseif NO_SCORES[kind] then
   repeat
     local page = call('ZRANGEBYLEX', KEYS_BY_KIND[kind], place == '0' and '-' or '(' .. place, '+', 'LIMIT', '0', MEMBERS)

@@ -31,11 +31,11 @@ local TRIED = {
   { 'ZSCAN', sorted, '0', 'COUNT', '10' },
   { 'ZREM', sorted, 'member' },
   { 'ZREMRANGEBYLEX', sorted, '-', '+' },
+  { 'ZREMRANGEBYSCORE', sorted, '-inf', '1' },
   { 'SET', text, '1', 'PX', '60000' },
   { 'GET', text },
   { 'APPEND', text, '2' },
   { 'PEXPIRE', text, '60000' },
-  { 'SCAN', '0', 'MATCH', text, 'COUNT', '10' },
   { 'SPUBLISH', key, '1' },
   { 'UNLINK', hash, sorted, text },
 }

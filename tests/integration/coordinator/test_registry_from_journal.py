@@ -60,7 +60,7 @@ async def test_a_history_gives_the_same_registry(
     for number in range(CHANGES_PER_HISTORY):
         await change(registry, chance)
         if number % (CHANGES_PER_HISTORY // TRIMS_PER_HISTORY) == 0:
-            copied = await snapshots.take(view, client, view.registry)
+            copied = await snapshots.take(view, view.registry)
             if copied is not None:
                 journal.starts[view.registry] = copied.position
         for one in (follows, *([] if number % 5 else [reader()])):

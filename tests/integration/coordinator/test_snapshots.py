@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -74,7 +75,7 @@ class Proxy:
         self.view = self.coordinator.view
         self.registry = RedisTopicRegistry(client, settings, view=self.view)
         every_record = config.Journal(snapshot_records=1)
-        self.snapshotter = Snapshotter(every_record, client, self.view, journal, self.snapshots)
+        self.snapshotter = Snapshotter(every_record, self.view, journal, self.snapshots)
 
 
 @pytest.fixture
@@ -128,6 +129,39 @@ async def test_a_wiped_store_is_rebuilt_from_a_snapshot_and_the_records_after_it
     )
     assert reported(again.batches) == [(0, 5, False), (0, 8, False)], "the retry of a commit before the snapshot"
     assert reported(await commit(newcomer.coordinator, plain(1))) == [(0, 15, False)]
+
+
+async def test_answers_to_commits_are_in_a_snapshot_of_a_rebuilt_store(
+    make_proxy, client: Redis, store: Store, journal: MemoryJournal
+) -> None:
+    await filled(make_proxy)
+    for _ in range(2):
+        wipe(store)
+        proxy = make_proxy()
+        await commit(proxy.coordinator, plain(1))
+        await proxy.snapshotter.sweep()
+        await proxy.snapshotter.sweep()
+    assert journal.starts[SHARD] > 10, "the records of these commits are gone"
+    wipe(store)
+    (again,) = await make_proxy().coordinator.commit(
+        bytes([1, 0]) * 8, [PartitionRun(TOPIC, 0, 1, (plain(3), idempotent(2, 2)))]
+    )
+    assert reported(again.batches) == [(0, 5, False), (0, 8, False)]
+
+
+async def test_segments_whose_answers_do_not_count_any_more_are_dropped(
+    make_proxy, client: Redis, journal: MemoryJournal
+) -> None:
+    """The list of segments is bounded by the commits of an hour, and of the time between two snapshots."""
+    now_ms = [time.time_ns() // 1_000_000]
+    journal._clock_ms = lambda: now_ms[0]
+    proxy = make_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(1))
+    for number in range(5):
+        await proxy.coordinator.commit(bytes([number]) * 16, [PartitionRun(TOPIC, 0, 1, (plain(1),))])
+        now_ms[0] += 7_200_000
+    await proxy.snapshotter.sweep()
+    assert await client.zrange(f"{shard_prefix(SHARD)}answered", 0, -1) == [bytes([4]) * 16]
 
 
 async def test_a_store_that_is_older_than_the_journal_loads_a_snapshot(
@@ -387,7 +421,7 @@ async def test_what_changes_while_a_shard_is_copied_is_in_the_snapshot(
             if len(pages) > idle_pages and operations:
                 await operations.pop(0)()
 
-        copied = await copy_shard(proxy.view, client, SHARD, 1, keep)
+        copied = await copy_shard(proxy.view, SHARD, 1, keep)
         assert copied is not None
         live = await digest_of(client, coordinator, SHARDS)
         wipe(store)

@@ -90,6 +90,6 @@ async def test_histories_of_a_view(client: Redis, settings: config.Redis, monkey
             history.real = coordinator_of(client, settings, journal, snapshots)
             assert await digest_of(client, history.real, settings.shards) == live
             for shard in range(settings.shards):
-                await snapshots.take(history.real.view, client, shard, 1_000)
+                await snapshots.take(history.real.view, shard, 1_000)
     await history.compare()
     assert history.outcomes.keys() >= EXPECTED

@@ -111,7 +111,7 @@ class JournalledHistories(Histories):
         with suppress(CopyGivenUp):
             view = self.make_real().view
             assert view is not None
-            if copied := await copy_shard(view, self.client, shard, 1, keep):
+            if copied := await copy_shard(view, shard, 1, keep):
                 self.snapshots.taken[shard].append(MemorySnapshot(copied.position, copied.state, pages))
 
     @rule(shard=st.integers(0, SHARDS - 1))

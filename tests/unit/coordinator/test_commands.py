@@ -32,7 +32,7 @@ KINDS = {
     "shard": ("trim", Mode.VIEW),
 }
 TRIAL = PACKAGE / "coordinator" / "lua" / "try_commands.lua"
-CLIENTS_OWN = {"HVALS", "SCAN"}
+CLIENTS_OWN = {"HVALS"}
 """Commands that only clients of the store call."""
 
 
