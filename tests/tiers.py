@@ -58,6 +58,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("faults/test_brokers_restarted.py", "restarts of all brokers; faults/test_leader_frozen.py is quick"),
     FullOnly("faults/under_replicated", "stack of its own, kill runs; unit/replication covers each step"),
     FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; unit/pipeline covers the steps"),
+    FullOnly(
+        "integration/coordinator",
+        "the contract again, on a cluster; coordinator/test_cluster.py is quick",
+        r"\[(.*-)?cluster(_view)?[-\]]",
+    ),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly(
         "integration/journal/test_journal_faults.py",

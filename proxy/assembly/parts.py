@@ -24,9 +24,8 @@ from proxy.assembly.transaction_parts import TransactionParts, build_transaction
 from proxy.coordinator.fleet_lease import FleetLease
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
     from proxy.config import Settings
+    from proxy.coordinator.cluster import Store
     from proxy.security.tls import TlsFiles
     from proxy.storage.interface import ObjectStorage
 
@@ -77,7 +76,7 @@ class Parts:
 
 
 def build_parts(
-    settings: Settings, storage: ObjectStorage, store: Redis, listener_tls: Iterable[TlsFiles] = ()
+    settings: Settings, storage: ObjectStorage, store: Store, listener_tls: Iterable[TlsFiles] = ()
 ) -> Parts:
     """Build all parts in the running event loop. None of them has connected to anything yet.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
-
 from proxy.assembly.broker_parts import BrokerParts
 from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts
 from proxy.coordinator.by_settings import coordinator_on, registry_from_journal, registry_on
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
@@ -25,7 +24,7 @@ from proxy.storage.interface import ObjectStorage
 class StoreParts(RoomParts):
     """The connections to the stores that all proxies share."""
 
-    store: Redis
+    store: Store
     """The coordinator's store."""
     storage: CountedStorage
     """Object storage."""
@@ -47,7 +46,7 @@ class StoreParts(RoomParts):
         await self.store.aclose()
 
 
-def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectStorage, store: Redis) -> StoreParts:
+def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectStorage, store: Store) -> StoreParts:
     """Build the parts on a storage and a store that nothing has connected to yet."""
     settings = process.settings
     journal = journal_on(brokers.cluster, settings, process.stats)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from redis.asyncio import Redis
-
 from proxy.check.findings import Finding, Kind, error, from_error, ok
 from proxy.check.ports import doubles
 from proxy.config import Settings
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import store_identity, stored_identity, strangers
@@ -27,7 +26,7 @@ def check_names(settings: Settings, fleet: Collection[ProxyRecord]) -> list[Find
     return [ok(Kind.FLEET, "proxy_id", f"{settings.identity}; live proxies: {proxies or 'none'}")]
 
 
-async def check_identity(store: Redis, storage: ObjectStorage) -> list[Finding]:
+async def check_identity(store: Store, storage: ObjectStorage) -> list[Finding]:
     """Return whether the store and the objects belong together. Raises StorageError and CoordinatorUnavailable."""
     in_storage = await stored_identity(storage)  # first, as it was in the store before
     in_store, confirmed = await store_identity(store)
@@ -38,7 +37,7 @@ async def check_identity(store: Redis, storage: ObjectStorage) -> list[Finding]:
     return [ok(Kind.FLEET, "redis.url", f"the store and the objects under storage.url belong together ({in_store})")]
 
 
-async def check_cluster(settings: Settings, store: Redis, cluster_id: str) -> list[Finding]:
+async def check_cluster(settings: Settings, store: Store, cluster_id: str) -> list[Finding]:
     """Return whether the store's topics are of that Kafka cluster. Raises CoordinatorUnavailable."""
     known = await RedisTopicRegistry(store, settings.redis).cluster_id()
     if known is None or not cluster_id or known == cluster_id:

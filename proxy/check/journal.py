@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redis.asyncio import Redis
-
 from proxy.brokers.cluster import Cluster
 from proxy.check.findings import Finding, Kind, error, from_error, ok, skipped, warning
 from proxy.check.reached import Reached
 from proxy.config import Settings
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.layout import layout_problems
@@ -40,7 +39,7 @@ async def check_journal(settings: Settings, reached: Reached) -> list[Finding]:
         return [from_error(Kind.JOURNAL, _WHERE, problem)]
 
 
-async def _not_usable(settings: Settings, store: Redis, storage: ObjectStorage | None) -> str | None:
+async def _not_usable(settings: Settings, store: Store, storage: ObjectStorage | None) -> str | None:
     """Return why no journal belongs to this store and storage, as other findings report it."""
     if await layout_problems(store, settings.redis):
         return "the store has data of another layout"

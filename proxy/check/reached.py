@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from redis.asyncio import Redis
-
 from proxy.brokers.cluster import Cluster
+from proxy.coordinator.cluster import Store
 from proxy.storage.interface import ObjectStorage
 
 
@@ -16,7 +15,7 @@ class Reached:
 
     cluster: Cluster | None = None
     """With its view of the live brokers."""
-    store: Redis | None = None
+    store: Store | None = None
     """The coordinator's store, fit for commits or not."""
     storage: ObjectStorage | None = None
     """Open."""

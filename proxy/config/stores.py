@@ -16,7 +16,8 @@ class Redis(Section):
     """The coordinator's store: Redis 7 or Valkey 8 and newer, `noeviction`, append-only file on."""
 
     url: str = Field(repr=False)
-    """`redis://[user:password@]host:port/db`, `rediss://` for TLS, or `unix://`."""
+    """`redis://[user:password@]host:port/db`, `rediss://` for TLS, or `unix://`. For a cluster, `redis+cluster://` or
+    `rediss+cluster://` with some or all of its servers: `redis+cluster://host:port,host:port`."""
     shards: int = Field(default=16, ge=1, le=4096)
     """Number of hash tags that partitions map to. It is fixed for the life of the data."""
     timeout_ms: int = Field(default=3_000, ge=1)
@@ -55,18 +56,28 @@ class Redis(Section):
     @field_validator("url")
     @classmethod
     def _scheme(cls, value: str) -> str:
+        forms = "redis://host:port/db, rediss://…, unix://… or redis+cluster://host:port,host:port"
         try:
             url = urlsplit(value)
         except ValueError:  # the text of this error quotes user and password
-            raise ValueError("is not a URL; use redis://host:port/db, rediss://… or unix://…") from None
-        if url.scheme not in {"redis", "rediss", "unix"}:
-            raise ValueError("use redis://host:port/db, rediss://… or unix://…")
+            raise ValueError(f"is not a URL; use {forms}") from None
+        scheme, _, kind = url.scheme.partition("+")
+        if scheme not in {"redis", "rediss", "unix"} or kind not in {"", "cluster"} or (kind and scheme == "unix"):
+            raise ValueError(f"use {forms}")
+        if scheme != "unix" and not url.netloc:  # the client would take that for localhost
+            raise ValueError("names no host; use redis://host:port/db, with both slashes")
+        hosts = url.netloc.rpartition("@")[2].split(",")
+        if len(hosts) > 1 and not kind:
+            raise ValueError("names several hosts; use redis+cluster:// if they are servers of one cluster")
         try:
-            _ = url.port
+            for host in hosts:
+                _ = urlsplit(f"//{host}").port
         except ValueError:
             raise ValueError("its port is not a number from 0 to 65535; use redis://host:port/db") from None
-        if url.scheme != "unix" and not url.netloc:  # the client would take that for localhost
-            raise ValueError("names no host; use redis://host:port/db, with both slashes")
+        if kind and not all(hosts):
+            raise ValueError("names an empty host; use redis+cluster://host:port,host:port")
+        if kind == "cluster" and url.path.strip("/") not in {"", "0"}:
+            raise ValueError("names a database; a cluster has only database 0")
         if "@" in url.path + url.fragment:
             raise ValueError("has an @ after its host; write / ? # and @ of user and password as %2F %3F %23 and %40")
         return value

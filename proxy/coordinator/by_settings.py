@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from redis.asyncio import Redis
-
 from proxy.config import Settings
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.redis import RedisCoordinator
@@ -16,7 +15,7 @@ from proxy.coordinator.view import View
 
 
 def coordinator_on(
-    client: Redis, settings: Settings, journal: Journal | None = None, snapshots: Snapshots | None = None
+    client: Store, settings: Settings, journal: Journal | None = None, snapshots: Snapshots | None = None
 ) -> RedisCoordinator:
     """Return a coordinator on the shared client of `connect.py`; nothing is sent yet.
 
@@ -33,7 +32,7 @@ def coordinator_on(
     )
 
 
-def registry_on(client: Redis, settings: Settings, coordinator: RedisCoordinator) -> RedisTopicRegistry:
+def registry_on(client: Store, settings: Settings, coordinator: RedisCoordinator) -> RedisTopicRegistry:
     """Return the registry next to a coordinator; nothing is sent yet."""
     return RedisTopicRegistry(client, settings.redis, view=coordinator.view)
 

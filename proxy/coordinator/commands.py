@@ -10,10 +10,9 @@ import re
 import uuid
 from pathlib import Path
 
-from redis.asyncio import Redis
-
 from proxy import config
 from proxy.coordinator import scripts
+from proxy.coordinator.cluster import Cluster, Store
 from proxy.coordinator.connect import StoreUnfit, store_name
 from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix
 
@@ -28,26 +27,30 @@ def commands_of_scripts() -> frozenset[str]:
     return frozenset(command for source in sources for command in _CALL.findall(source.read_text()))
 
 
-async def rejected_commands(client: Redis) -> dict[str, str]:
-    """Try every command on keys of every kind; return the store's reason by rejected command.
+async def rejected_commands(client: Store, shards: int) -> dict[str, str]:
+    """Try every command on keys of every kind, at each server; return the store's reason by rejected command.
 
     Raises CoordinatorUnavailable if the store does not answer or takes no writes at all.
     """
+    prefixes = [FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)]
+    if isinstance(client, Cluster):
+        # One shard of each server.
+        prefixes += {client.name_of(prefix): prefix for prefix in map(shard_prefix, range(1, shards))}.values()
     name = uuid.uuid4().hex
     rejected: dict[str, str] = {}
-    for prefix in (FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)):
+    for prefix in prefixes:
         reply: list[bytes] = await scripts.run(client, "try_commands", scripts.Call(prefix, (name,)))
         texts = [part.decode(errors="replace") for part in reply]
         rejected |= dict(zip(texts[::2], texts[1::2], strict=True))
     return rejected
 
 
-async def command_problem(client: Redis, settings: config.Redis) -> str | None:
+async def command_problem(client: Store, settings: config.Redis) -> str | None:
     """Return why the store can't be used, naming the commands that it rejects; None if it rejects none.
 
     Raises CoordinatorUnavailable.
     """
-    rejected = await rejected_commands(client)
+    rejected = await rejected_commands(client, settings.shards)
     if not rejected:
         return None
     commands = sorted(rejected)
@@ -58,7 +61,7 @@ async def command_problem(client: Redis, settings: config.Redis) -> str | None:
     )
 
 
-async def check_commands(client: Redis, settings: config.Redis) -> None:
+async def check_commands(client: Store, settings: config.Redis) -> None:
     """Reject a store that rejects a command. Raises StoreUnfit and CoordinatorUnavailable."""
     if problem := await command_problem(client, settings):
         raise StoreUnfit(problem)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
-from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis, SSLConnection
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -26,13 +23,14 @@ from redis.exceptions import (
 
 from proxy import config
 from proxy.config.values import masked
+from proxy.coordinator.addresses import kind_of
+from proxy.coordinator.cluster import NOT_RUN, Cluster, Store, pool_of, primaries
 from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.pool import one_server
+from proxy.coordinator.shards import REGISTRY_PREFIX, script_keys, shard_prefix
 
 log = structlog.get_logger()
-
-SUBSCRIPTIONS = 2
-"""Connections for announcements and registry changes, in addition to `redis.max_connections`."""
 
 OLDEST_VERSION = 7
 _DURABILITY = ("maxmemory-policy", "appendonly", "appendfsync")
@@ -51,83 +49,55 @@ class WrongServer(StoreUnfit):
     """The server is not, or not any more, the one that `redis.url` should lead to."""
 
 
-class _Pool(BlockingConnectionPool):
-    """The client's connections, which can be renewed: a server that becomes a replica goes on serving its connections.
-
-    The name in `redis.url` leads to the new primary then, but a client that keeps its connections never resolves it.
-    """
-
-    async def renew(self) -> None:
-        """Use no present connection for another call. Calls and subscriptions on connections in use end first."""
-        for connection in self._in_use_connections:
-            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
-        # Taken out first: the pool must not hand out a connection that is being closed.
-        idle, self._available_connections = self._available_connections, []
-        for connection in idle:
-            # Without a wait for the end: a cancelled caller would leave open connections that no pool knows.
-            await connection.disconnect(nowait=True)
-
-    async def release(self, connection: AbstractConnection) -> None:
-        """Release a connection. Do not wait for the end of a connection that was given up: it would delay all
-        others."""
-        if connection.should_reconnect():  # type: ignore[no-untyped-call]
-            await connection.disconnect(nowait=True)
-        await super().release(connection)
-
-
-async def renew(client: Redis) -> None:
+async def renew(store: Store) -> None:
     """Open new connections from now on: `redis.url` may lead to another server by now."""
-    await cast(_Pool, client.connection_pool).renew()
+    if isinstance(store, Cluster):
+        await store.renew()
+    else:
+        pool_of(store).renew()
 
 
-async def connect(settings: config.Redis) -> Redis:
-    """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`.
-
-    The client never retries by itself: only the caller knows whether a retry is safe. If there are more than
-    `max_connections` calls at a time, they wait for each other, at most `timeout_ms`.
-    """
-    timeout_s = settings.timeout_ms / 1000
-    pool = _Pool.from_url(
-        settings.url,
-        max_connections=settings.max_connections + SUBSCRIPTIONS,
-        timeout=timeout_s,
-        # The client's own timeout is not used: on Python 3.11 it uses `asyncio.wait_for`, which may swallow a
-        # cancellation, so that a task does not end. `store_call` sets the timeout.
-        socket_timeout=None,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        driver_info=None,
-    )
-    return Redis.from_pool(pool)
+async def connect(settings: config.Redis) -> Store:
+    """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`."""
+    if kind_of(settings.url) == "cluster":
+        return Cluster(settings)
+    return one_server(settings)
 
 
 @asynccontextmanager
-async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
+async def store_call(store: Store, doing: str) -> AsyncIterator[None]:
     """Wrap a call of the client: it ends within `timeout_ms`, and raises only CoordinatorUnavailable.
 
     `doing` completes "while …" in the text of the error.
     """
-    pool = cast(BlockingConnectionPool, client.connection_pool)
-    limit_s = pool.timeout
+    limit_s, speaks_tls = _limits(store)
     try:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError as error:
         # A server without TLS reads the first message of a handshake as half a command, and waits for the rest.
-        speaks = "speaks TLS (because of rediss://), " if issubclass(pool.connection_class, SSLConnection) else ""
+        speaks = "speaks TLS (because of rediss://), " if speaks_tls else ""
         raise CoordinatorUnavailable(
             f"the coordinator's store did not answer within {limit_s} s while {doing}; check whether the store "
             f"{speaks}is overloaded, and whether the network works, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
-        raise await failure_of(client, error, doing) from error
+        raise await failure_of(store, error, doing) from error
 
 
-async def failure_of(client: Redis, error: RedisError | OSError, doing: str) -> CoordinatorUnavailable:
+def _limits(store: Store) -> tuple[float, bool]:
+    """Return the timeout of a call in seconds, and whether the client speaks TLS."""
+    if isinstance(store, Cluster):
+        return store.timeout_s, store.speaks_tls
+    pool = pool_of(store)
+    assert pool.timeout is not None
+    return pool.timeout, issubclass(pool.connection_class, SSLConnection)
+
+
+async def failure_of(store: Store, error: RedisError | OSError, doing: str) -> CoordinatorUnavailable:
     """Return the error to raise in place of the client's, as `store_call` does; connect again if the server changed."""
     if isinstance(error, (ReadOnlyError, MasterDownError)):
-        await renew(client)
+        await renew(store)
     failure = CommandRejected if _is_rejection(error) else CoordinatorUnavailable
     return failure(f"the coordinator's store failed while {doing}: {_explain(error)}")
 
@@ -147,6 +117,8 @@ def _explain(error: RedisError | OSError) -> str:
         return f"it rejects the proxy's credentials ({text}); check user and password in redis.url"
     if isinstance(error, BusyLoadingError):
         return "it is still reading its data from disk; wait"
+    if isinstance(error, NOT_RUN):
+        return f"the slot of its keys moves to another server of the cluster ({text}); wait until the move has ended"
     if isinstance(error, ResponseError):
         if text.startswith("SHARDS "):
             return f"it was set up with {text.split()[1]} shards; set redis.shards to that number"
@@ -184,7 +156,7 @@ class Fitness(NamedTuple):
     risks: tuple[Risk, ...] = ()
 
 
-async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False, is_view: bool = False) -> str:
+async def check_fitness(client: Store, settings: config.Redis, *, warn: bool = False, is_view: bool = False) -> str:
     """Reject a server that could lose commits, or that takes no commits; nothing is written.
 
     `is_view`: the store is a view of a journal, so commits that it loses are applied again.
@@ -211,38 +183,71 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
     return found.life
 
 
-async def fitness(client: Redis, settings: config.Redis, *, is_view: bool = False) -> Fitness:
+async def fitness(client: Store, settings: config.Redis, *, is_view: bool = False) -> Fitness:
     """Return all reasons why `check_fitness` would reject a server. `is_view`: see there.
 
-    Raises CoordinatorUnavailable if the store does not answer.
+    Raises CoordinatorUnavailable if a server does not answer.
     """
-    store = store_name(settings)
+    async with store_call(client, "reading the cluster's map"):
+        servers = await primaries(client)
+    looks = [_fitness_of(server, name, settings, is_view=is_view) for name, server in servers.items()]
+    found = list(await asyncio.gather(*looks))
+    if isinstance(client, Cluster):
+        # The server that has the registry and the fleet comes first: it decides who keeps the known state.
+        placed = servers_of_parts(client, settings)
+        lives = dict(zip(servers, (one.life for one in found), strict=True))
+        life = " ".join([lives.get(placed[0], ""), *sorted(lives.values()), *placed])
+    else:
+        life = found[0].life
+    return Fitness(
+        life,
+        tuple(why for one in found for why in one.unfit),
+        tuple(unasked for one in found for unasked in one.unasked),
+        any(one.is_replica for one in found),
+        tuple(risk for one in found for risk in one.risks),
+    )
+
+
+def servers_of_parts(cluster: Cluster, settings: config.Redis) -> list[str]:
+    """Return the names of the servers of the registry, and of each shard."""
+    prefixes = [REGISTRY_PREFIX, *map(shard_prefix, range(settings.shards))]
+    return [cluster.name_of(script_keys(prefix)[0]) for prefix in prefixes]
+
+
+async def _fitness_of(client: Redis, name: str, settings: config.Redis, *, is_view: bool) -> Fitness:
+    store = store_name(settings, name)
     async with store_call(client, "checking the store"):
         server = await _look_at_server(client, store, settings)
         durability = await _look_at_durability(client, store, settings, is_view=is_view)
         waiting = await _look_at_waiting(client, store, settings)
+        coverage = await _coverage(client, settings)
     unfit, unasked = server.unfit + durability.unfit + waiting, server.unasked + durability.unasked
-    return Fitness(server.life, unfit, unasked, server.is_replica, () if is_view else server.risks)
+    return Fitness(server.life, unfit, unasked, server.is_replica, (() if is_view else server.risks) + coverage)
 
 
-async def memory_is_full(client: Redis) -> bool:
-    """Return whether the server holds more than its `maxmemory`; False if it has no limit, or does not report it.
+async def memory_is_full(client: Store) -> bool:
+    """Return whether a server holds more than its `maxmemory`; False if it has no limit, or does not report it.
 
     Raises CoordinatorUnavailable if the store does not answer.
     """
     async with store_call(client, "reading how much memory is used"):
-        try:
-            memory = await client.info("memory")
-        except ResponseError:
-            return False
+        servers = (await primaries(client)).values()
+        return any(await asyncio.gather(*map(_memory_is_full, servers)))
+
+
+async def _memory_is_full(server: Redis) -> bool:
+    try:
+        memory = await server.info("memory")
+    except ResponseError:
+        return False
     limit = int(str(memory.get("maxmemory", 0)))
     used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
     return 0 < limit < used
 
 
-def store_name(settings: config.Redis) -> str:
-    """Return the setting and the address, for the text of an error."""
-    return f"redis.url {_address(settings)}"
+def store_name(settings: config.Redis, server: str = "") -> str:
+    """Return the setting and the address, for the text of an error. `server`: one of a cluster."""
+    return f"redis.url {_address(settings)}" + (f": server {server}" if server else "")
 
 
 def _address(settings: config.Redis) -> str:
@@ -298,8 +303,11 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> 
     version = str(server.get("redis_version", "0"))
     if int(version.partition(".")[0]) < OLDEST_VERSION:
         unfit.append(f"{store}: Redis {version} is too old; use Redis {OLDEST_VERSION}, Valkey 8 or newer")
-    if mode == "cluster":
-        unfit.append(f"{store}: the server is a node of a cluster, which is not supported yet; use a single server")
+    if mode == "cluster" and kind_of(settings.url) != "cluster":
+        unfit.append(
+            f"{store}: the server is a node of a cluster; set redis.url to redis+cluster://host:port,host:port, with "
+            "some or all servers of the cluster"
+        )
     is_replica = replication.get("role", "master") != "master"
     if is_replica:
         primary = f"{replication.get('master_host', '?')}:{replication.get('master_port', '?')}"
@@ -308,6 +316,20 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> 
             f"primary, or promote the replica"
         )
     return Fitness(life, tuple(unfit), (), is_replica, () if is_replica else _risks(replication, settings))
+
+
+async def _coverage(client: Redis, settings: config.Redis) -> tuple[Risk, ...]:
+    """Return the risk that a cluster stops all shards when one primary is down."""
+    if kind_of(settings.url) != "cluster":
+        return ()
+    name = "cluster-require-full-coverage"
+    try:
+        found = await client.config_get(name)
+    except ResponseError:
+        return ()  # managed services decide it themselves
+    if str(found.get(name, "no")) != "yes":
+        return ()
+    return (Risk(f"{name} is yes: all shards stop when one primary is down", f"set {name} to no on each server"),)
 
 
 async def _durability(client: Redis) -> tuple[dict[str, str], str]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from struct import Struct
 
-from redis.asyncio import Redis
-
 from proxy.coordinator import scripts
+from proxy.coordinator.cluster import Store, server_of
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.shards import FLEET_PREFIX
@@ -25,7 +24,7 @@ _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 class RedisFleetStore:
     """`interface_fleet.FleetStore` on the shared client of `connect.py`, which the caller closes."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Store) -> None:
         self._client = client
 
     async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
@@ -37,7 +36,8 @@ class RedisFleetStore:
 
     async def look(self) -> tuple[SeenProxy, ...]:
         async with store_call(self._client, "reading the fleet's records"):
-            seconds, microseconds = await self._client.time()
+            server = await server_of(self._client, FLEET_PREFIX)
+            seconds, microseconds = await server.time()
             leases: dict[bytes, bytes] = await self._client.hgetall(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
         now_ms = seconds * 1000 + microseconds // 1000
         seen = [

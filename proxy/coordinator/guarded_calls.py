@@ -10,11 +10,10 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from redis.asyncio import Redis
-
 from proxy import config
 from proxy.coordinator import packing_state, scripts
 from proxy.coordinator.carrying import FOREIGN, LOOKING, READING, CarriedReply, Refused, StoreTrust, check_trust
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.connect import CommandRejected, renew
 from proxy.coordinator.fence import Fence
@@ -34,7 +33,7 @@ MOST_SETTLING = 3
 class GuardedCarrier:
     """Sends with each call what this process knows of the shard, so that a shard that has less fences itself."""
 
-    def __init__(self, client: Redis, settings: config.Redis, trust: StoreTrust, fence: Fence) -> None:
+    def __init__(self, client: Store, settings: config.Redis, trust: StoreTrust, fence: Fence) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._client = client

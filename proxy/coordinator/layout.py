@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from redis.asyncio import Redis
-
 from proxy import __version__, config
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, check_fitness, store_call, store_name
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -24,7 +23,7 @@ FORMAT_VERSION = 7
 _FIELDS = ("shards", "format", "release")
 
 
-async def check_store(client: Redis, settings: config.Redis, *, is_view: bool = False) -> None:
+async def check_store(client: Store, settings: config.Redis, *, is_view: bool = False) -> None:
     """Reject a store that could lose commits, rejects a command, or holds data of another layout.
 
     The first proxy fixes the layout. The log warns of checks that the store does not allow. Raises StoreUnfit, and
@@ -35,7 +34,7 @@ async def check_store(client: Redis, settings: config.Redis, *, is_view: bool = 
     await settle_layout(client, settings)
 
 
-async def settle_layout(client: Redis, settings: config.Redis) -> None:
+async def settle_layout(client: Store, settings: config.Redis) -> None:
     """Reject data of another layout; the first proxy fixes the layout.
 
     Raises StoreUnfit, and CoordinatorUnavailable if the store does not answer.
@@ -52,13 +51,13 @@ async def settle_layout(client: Redis, settings: config.Redis) -> None:
                 await client.hset(STORE_KEY, "release", __version__)
 
 
-async def check_layout(client: Redis, settings: config.Redis) -> None:
+async def check_layout(client: Store, settings: config.Redis) -> None:
     """Reject data of another layout; nothing is written. Raises as `settle_layout`."""
     if problems := await layout_problems(client, settings):
         raise StoreUnfit(problems[0])
 
 
-async def layout_problems(client: Redis, settings: config.Redis) -> list[str]:
+async def layout_problems(client: Store, settings: config.Redis) -> list[str]:
     """Return why `settle_layout` would reject the data in the store; nothing is written. An empty store has no problem.
 
     Raises CoordinatorUnavailable.

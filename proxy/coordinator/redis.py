@@ -9,11 +9,11 @@ from contextlib import aclosing
 from itertools import islice
 
 import structlog
-from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
 from proxy.coordinator.carrying import Carrier, StoreTrust
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.guarded_calls import GuardedCarrier
 from proxy.coordinator.interface import (
@@ -72,7 +72,7 @@ class RedisCoordinator:
 
     def __init__(
         self,
-        client: Redis,
+        client: Store,
         settings: config.Redis,
         *,
         producer_id_expiration_ms: int,

@@ -10,11 +10,10 @@ from contextlib import aclosing
 from struct import Struct
 from typing import cast
 
-from redis.asyncio import Redis
-
 from proxy import config
 from proxy.coordinator import packing_state, scripts, subscription
 from proxy.coordinator.carrying import FOREIGN
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.fence import REMEDY
 from proxy.coordinator.guarded_calls import MOST_SETTLING, STILL_SETTLING
@@ -52,7 +51,7 @@ class RedisTopicRegistry:
     that say so: `reserve` may then find its own reservation.
     """
 
-    def __init__(self, client: Redis, settings: config.Redis, *, view: View | None = None) -> None:
+    def __init__(self, client: Store, settings: config.Redis, *, view: View | None = None) -> None:
         self._client = client
         self._view = view
         self._idle_s = settings.timeout_ms / 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Sequence
 from enum import Enum, auto
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from proxy.coordinator.cluster import NOT_RUN, Cluster, Redirects, Store, server_of
 from proxy.coordinator.confirmation import Command, check_confirmed
 from proxy.coordinator.connect import failure_of, store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -99,7 +101,7 @@ def script(name: str, mode: Mode = Mode.GUARDED) -> Script:
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-async def run(client: Redis, name: str, call: Call, *, expected_errors: Collection[str] = ()) -> Any:
+async def run(client: Store, name: str, call: Call, *, expected_errors: Collection[str] = ()) -> Any:
     """One run. Raises CoordinatorUnavailable, and ScriptError where the script answers one of `expected_errors`."""
     try:
         (reply,) = await run_all(client, name, [call])
@@ -111,7 +113,7 @@ async def run(client: Redis, name: str, call: Call, *, expected_errors: Collecti
 
 
 async def run_all(
-    client: Redis,
+    client: Store,
     name: str,
     calls: Sequence[Call],
     *,
@@ -127,29 +129,92 @@ async def run_all(
     few servers confirm them, they have taken effect all the same. `keep_failures`: the CoordinatorUnavailable of each
     call that failed is among the replies, and is not raised.
     """
+    sending = _Sending(script(name, mode), refusals, wait, keep_failures)
+    if isinstance(client, Cluster):
+        replies = await _run_on_cluster(client, sending, calls)
+    else:
+        replies = await _run_at(client, sending, calls)
+    if not keep_failures:
+        for reply in replies:
+            if isinstance(reply, CoordinatorUnavailable):
+                raise reply
+    return replies
+
+
+class _Sending(NamedTuple):
+    """A script, and how its replies are judged: see `run_all`."""
+
+    script: Script
+    refusals: Collection[str]
+    wait: Command
+    keep_failures: bool
+    redirects: tuple[type[ResponseError], ...] = ()
+    """Errors that are returned as they are: the server did not run the call."""
+
+
+async def _run_on_cluster(cluster: Cluster, sending: _Sending, calls: Sequence[Call]) -> list[Any]:
+    """Run calls at the servers that have their keys, at all servers at the same time; replies in the order of `calls`.
+
+    A call that a server did not run is sent again. Failures are among the replies.
+    """
+    sending = sending._replace(redirects=NOT_RUN)
+    replies: dict[int, Any] = {}
+    left = list(range(len(calls)))
+    redirects = Redirects(cluster)
+    while True:
+        places: dict[Redis, list[int]] = {}
+        for place in left:
+            try:
+                server = await server_of(cluster, script_keys(calls[place].prefix)[0])
+            except RedisError as error:
+                replies[place] = await _failure(cluster, error, sending)
+            else:
+                places.setdefault(server, []).append(place)
+        runs = [_run_at(server, sending, [calls[place] for place in some]) for server, some in places.items()]
+        for some, answers in zip(places.values(), await asyncio.gather(*runs), strict=True):
+            replies.update(zip(some, answers, strict=True))
+        if any(isinstance(reply, CoordinatorUnavailable) for reply in replies.values()):
+            cluster.suspect()
+        not_run = {place: reply for place, reply in replies.items() if isinstance(reply, NOT_RUN)}
+        if not not_run:
+            break
+        if not await redirects.again(list(not_run.values())):
+            replies |= {place: await _failure(cluster, reply, sending) for place, reply in not_run.items()}
+            break
+        left = list(not_run)
+    return [replies[place] for place in range(len(calls))]
+
+
+async def _run_at(server: Redis, sending: _Sending, calls: Sequence[Call]) -> list[Any]:
+    """Run calls at a server, in their order. Failures are among the replies; without `keep_failures`, nothing is sent
+    after one."""
     replies: list[Any] = []
-    doing = f"running {name}"
-    wanted = script(name, mode)
+    script, refusals, wait, keep_failures, _ = sending
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
         try:
-            async with store_call(client, doing):
+            async with store_call(server, f"running {script.name}"):
                 try:
-                    judged = await _evaluate(client, wanted, some, refusals, wait)
+                    judged = await _evaluate(server, script, some, refusals, wait)
                 except NoScriptError:
                     # What ran of `some` did so completely, and every operation may be repeated.
-                    await client.script_load(wanted.text)
-                    judged = await _evaluate(client, wanted, some, refusals, wait)
-                for one in judged:
-                    if isinstance(one, ResponseError) and not keep_failures:
-                        raise one
+                    await server.script_load(script.text)
+                    judged = await _evaluate(server, script, some, refusals, wait)
         except CoordinatorUnavailable as failure:
-            if not keep_failures:
-                raise
             # Calls that come after a store that does not answer would wait as long.
             return [*replies, *[failure] * (len(calls) - len(replies))]
-        replies += [await failure_of(client, one, doing) if isinstance(one, ResponseError) else one for one in judged]
+        for one in judged:
+            failed = isinstance(one, ResponseError) and not isinstance(one, sending.redirects)
+            replies.append(await _failure(server, one, sending) if failed else one)
+            if failed and not keep_failures:
+                return [*replies, *[replies[-1]] * (len(calls) - len(replies))]
     return replies
+
+
+async def _failure(store: Store, error: RedisError, sending: _Sending) -> CoordinatorUnavailable:
+    failure = await failure_of(store, error, f"running {sending.script.name}")
+    failure.__cause__ = error
+    return failure
 
 
 async def _evaluate(

@@ -21,11 +21,11 @@ from itertools import groupby
 from struct import Struct
 
 import structlog
-from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing_state, scripts
 from proxy.coordinator.clock import running_ms
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Appended, Journal, JournalRecord, JournalUnavailable, PositionTrimmed
 from proxy.coordinator.interface_snapshots import Snapshots
@@ -60,7 +60,7 @@ class View:
     """Applies records of the journal to the shards, and reads shards that have all of them."""
 
     def __init__(
-        self, client: Redis, settings: config.Redis, journal: Journal, snapshots: Snapshots | None = None
+        self, client: Store, settings: config.Redis, journal: Journal, snapshots: Snapshots | None = None
     ) -> None:
         self.helped_records = 0
         """Records of other proxies, or of the past, that this process has applied."""

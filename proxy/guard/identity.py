@@ -13,9 +13,8 @@ import re
 import uuid
 from contextlib import suppress
 
-from redis.asyncio import Redis
-
 from proxy import __version__
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import StoreUnfit, store_call
 from proxy.coordinator.shards import STORE_KEY
 from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
@@ -26,7 +25,7 @@ _FORM = "[0-9a-f]{32}"
 """Form of an identity. A later release that needs more than a name writes a text that does not have this form."""
 
 
-async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
+async def settle_identity(client: Store, storage: ObjectStorage) -> str:
     """Return the identity that both have; if neither has one, give both the same new one.
 
     Raises StoreUnfit if they don't belong together, StorageError and CoordinatorUnavailable.
@@ -89,7 +88,7 @@ def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) 
     )
 
 
-async def check_identity(client: Redis, storage: ObjectStorage) -> None:
+async def check_identity(client: Store, storage: ObjectStorage) -> None:
     """Raise StoreUnfit for a store and storage that don't belong together; nothing is written.
 
     Raises StorageError and CoordinatorUnavailable too.
@@ -117,13 +116,13 @@ def not_together(identity: str | None, storage_identity: str | None) -> str | No
     return f"the store has identity {identity}, the objects under storage.url have {storage_identity}: one URL is wrong"
 
 
-async def adopt_identity(client: Redis, identity: str) -> None:
+async def adopt_identity(client: Store, identity: str) -> None:
     """Give an emptied store the identity that storage has. Raises CoordinatorUnavailable."""
     await _put(client, "identity", identity, only_new=True)
     await _put(client, "identity_confirmed", "1")
 
 
-async def store_identity(client: Redis) -> tuple[str | None, bool]:
+async def store_identity(client: Store) -> tuple[str | None, bool]:
     """Return the store's identity (None if it has none), and whether it is confirmed. Raises CoordinatorUnavailable."""
     async with store_call(client, "reading the store's identity"):
         identity, confirmed = await client.hmget(STORE_KEY, ["identity", "identity_confirmed"])
@@ -147,6 +146,6 @@ async def stored_identity(storage: ObjectStorage) -> str | None:
     return found
 
 
-async def _put(client: Redis, field: str, value: str, *, only_new: bool = False) -> None:
+async def _put(client: Store, field: str, value: str, *, only_new: bool = False) -> None:
     async with store_call(client, "writing the store's identity"):
         await (client.hsetnx(STORE_KEY, field, value) if only_new else client.hset(STORE_KEY, field, value))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from redis.asyncio import Redis
-
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import StoreUnfit, store_call
 from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.shards import REGISTRY_PREFIX
@@ -28,7 +27,7 @@ async def stored_journal(storage: ObjectStorage) -> str | None:
         return None
 
 
-async def settle_journal(client: Redis, storage: ObjectStorage, journal: Journal, partitions: int) -> None:
+async def settle_journal(client: Store, storage: ObjectStorage, journal: Journal, partitions: int) -> None:
     """Note an open journal as the deployment's, or check that it is.
 
     Raises StoreUnfit if the deployment has another journal, or if the journal is another deployment's; StorageError,
@@ -58,7 +57,7 @@ def of_another(identity: str, noted: str) -> str:
     )
 
 
-async def _not_empty(client: Redis, journal: Journal, partitions: int) -> str | None:
+async def _not_empty(client: Store, journal: Journal, partitions: int) -> str | None:
     """Return why a journal that is not noted can't be this deployment's; None if neither it nor the store has data."""
     return await has_records(journal, partitions) or await written_without(client)
 
@@ -74,7 +73,7 @@ async def has_records(journal: Journal, partitions: int) -> str | None:
     return None
 
 
-async def written_without(client: Redis) -> str | None:
+async def written_without(client: Store) -> str | None:
     """Return why a store can't get a new journal; None if it has no topics. Raises CoordinatorUnavailable."""
     async with store_call(client, "looking for a registry that was written without a journal"):
         version, journal = await client.hmget(f"{REGISTRY_PREFIX}meta", ["version", "journal"])

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
-
 from proxy.config import Settings
 from proxy.coordinator.by_settings import coordinator_on, registry_on
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -30,7 +29,7 @@ class Guarded:
     """The store and storage of a settings file, opened."""
 
     settings: Settings
-    client: Redis
+    client: Store
     coordinator: RedisCoordinator
     registry: RedisTopicRegistry
     fleet_store: RedisFleetStore

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
-from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator.carrying import FOREIGN
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, check_fitness, memory_is_full, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -39,7 +39,7 @@ class ViewWatch:
     def __init__(
         self,
         settings: config.Redis,
-        client: Redis,
+        client: Store,
         coordinator: RedisCoordinator,
         view: View,
         journal: KafkaJournal,

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
-from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator.carrying import FOREIGN
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -43,7 +43,7 @@ class StoreWatch:
     def __init__(
         self,
         settings: config.Redis,
-        client: Redis,
+        client: Store,
         coordinator: RedisCoordinator,
         storage: ObjectStorage,
         topics: Topics,

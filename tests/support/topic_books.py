@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
 
-from redis.asyncio import Redis
-
 from proxy.config import load_settings
 from proxy.coordinator.by_settings import coordinator_on, registry_on
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.redis import RedisCoordinator
@@ -30,7 +29,7 @@ class Books:
     """The state of topics in the coordinator and in the brokers, read directly."""
 
     def __init__(
-        self, stack: Stack, client: Redis, coordinator: RedisCoordinator, registry: RedisTopicRegistry, shards: int
+        self, stack: Stack, client: Store, coordinator: RedisCoordinator, registry: RedisTopicRegistry, shards: int
     ) -> None:
         self._stack = stack
         self._client = client

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from redis.asyncio import Redis
-
 from proxy.coordinator import scripts
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import REPLICATION_PREFIX
@@ -29,7 +28,7 @@ class RedisPendingTopics:
     `cluster_id`: the Kafka cluster's, as far as it is known; empty where it is not, which fails every call.
     """
 
-    def __init__(self, client: Redis, cluster_id: Callable[[], str]) -> None:
+    def __init__(self, client: Store, cluster_id: Callable[[], str]) -> None:
         self._client = client
         self._cluster_id = cluster_id
 

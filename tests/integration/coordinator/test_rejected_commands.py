@@ -99,7 +99,7 @@ async def test_nothing_is_left_of_the_trial(client, settings) -> None:
 async def test_a_full_store_rejects_no_command(client, settings, store) -> None:
     await client.config_set("maxmemory", 1)
     try:
-        assert await rejected_commands(client) == {}
+        assert await rejected_commands(client, settings.shards) == {}
     finally:
         await client.config_set("maxmemory", 0)
 

@@ -1,0 +1,79 @@
+"""The connections to one server of the coordinator's store."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from proxy import config
+
+SUBSCRIPTIONS = 2
+"""Connections for announcements and registry changes, in addition to `redis.max_connections`."""
+
+
+class Pool(BlockingConnectionPool):
+    """Connections that can be renewed: a server that becomes a replica goes on serving its connections.
+
+    The name in `redis.url` leads to the new primary then, but a client that keeps its connections never resolves it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._made: WeakSet[AbstractConnection] = WeakSet()
+        super().__init__(**options)
+
+    def make_connection(self) -> AbstractConnection:
+        """Return a new connection, which is not open yet."""
+        connection: AbstractConnection = super().make_connection()  # type: ignore[no-untyped-call]
+        self._made.add(connection)
+        return connection
+
+    def renew(self) -> None:
+        """Use no present connection for another call. Calls and subscriptions on connections in use end first."""
+        for connection in self._made:
+            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        """Open a connection that is about to be used, or that was given up."""
+        await self._end_if_given_up(connection)
+        await super().ensure_connection(connection)
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Release a connection. Do not wait for the end of a connection that was given up: it would delay all
+        others."""
+        await self._end_if_given_up(connection)
+        await super().release(connection)
+
+    async def _end_if_given_up(self, connection: AbstractConnection) -> None:
+        if connection.should_reconnect():  # type: ignore[no-untyped-call]
+            await connection.disconnect(nowait=True)
+
+
+def pool_options(settings: config.Redis, url: str) -> dict[str, Any]:
+    """Return what every pool is made with. `url`: of one server, as redis-py reads it.
+
+    The client never retries by itself: only the caller knows whether a retry is safe. If there are more than
+    `max_connections` calls at a time, they wait for each other, at most `timeout_ms`.
+    """
+    timeout_s = settings.timeout_ms / 1000
+    return {
+        **parse_url(url),
+        "max_connections": settings.max_connections + SUBSCRIPTIONS,
+        "timeout": timeout_s,
+        # The client's own timeout is not used: on Python 3.11 it uses `asyncio.wait_for`, which may swallow a
+        # cancellation, so that a task does not end. `store_call` sets the timeout.
+        "socket_timeout": None,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "driver_info": None,
+    }
+
+
+def one_server(settings: config.Redis) -> Redis:
+    """Return the client of a store that is one server; nothing is sent yet."""
+    return Redis.from_pool(Pool(**pool_options(settings, settings.url)))

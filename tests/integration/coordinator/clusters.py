@@ -1,0 +1,137 @@
+"""A real cluster on the loopback: three primaries, with or without replicas, and moves of its slots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis as blocking_redis
+from redis.crc import key_slot
+
+from proxy.coordinator.shards import shard_prefix
+from tests.integration.coordinator.stores import Store
+from tests.support.toxiproxy import free_port
+
+SLOTS = 16_384
+PRIMARIES = 3
+SLOTS_PER_PRIMARY = SLOTS // PRIMARIES + 1
+NODE_TIMEOUT_MS = 2_000
+_DEADLINE_S = 60.0
+
+
+def slot_of(shard: int) -> int:
+    """Return the slot of a shard's keys."""
+    return int(key_slot(shard_prefix(shard).encode()))
+
+
+class StoreCluster:
+    """The servers; the first ones are primaries at first, the others are their replicas in the same order."""
+
+    def __init__(self, directory: Path, *, replicas: bool = False, options: Sequence[str] = ()) -> None:
+        self.servers: list[Store] = []
+        for number in range(PRIMARIES * (1 + replicas)):
+            of_server = directory / str(number)
+            of_server.mkdir(parents=True)
+            cluster = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
+            cluster += ["--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-require-full-coverage", "no"]
+            cluster += ["--cluster-replica-validity-factor", "0", "--enable-debug-command", "yes"]
+            self.servers.append(Store(of_server, *cluster, *options))
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    def start(self) -> None:
+        """Start the servers, and wait until each of them knows all."""
+        for number, server in enumerate(self.servers):
+            server.start()
+            self.call(server, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for number, server in enumerate(self.servers[:PRIMARIES]):
+            first = number * SLOTS_PER_PRIMARY
+            self.call(server, "CLUSTER", "ADDSLOTSRANGE", first, min(first + SLOTS_PER_PRIMARY, SLOTS) - 1)
+        for server in self.servers[1:]:
+            for other in self.servers:
+                if other is not server:
+                    bus = other._options[3]
+                    self.call(server, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+        self.wait(lambda: all(self._knows_all(server) for server in self.servers), "the servers do not meet")
+        for number, server in enumerate(self.servers[PRIMARIES:]):
+            self.call(server, "CLUSTER", "REPLICATE", self.name_of(self.servers[number]))
+        self.wait(lambda: all(map(self._is_linked, self.servers[PRIMARIES:])), "the replicas are not linked")
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def empty(self) -> None:
+        """Remove all data and scripts, and move the shards' slots to their first servers."""
+        for server in self.servers[:PRIMARIES]:
+            self.call(server, "FLUSHALL")
+            self.call(server, "SCRIPT", "FLUSH")
+        for slot in map(slot_of, range(PRIMARIES)):
+            home = self.servers[slot // SLOTS_PER_PRIMARY]
+            if self.owner(slot) is not home:
+                with self.moving(slot, home):
+                    pass
+
+    def call(self, server: Store, *command: Any) -> Any:
+        with blocking_redis.Redis(port=server.port) as client:
+            return client.execute_command(*command)
+
+    def name_of(self, server: Store) -> str:
+        return str(self.call(server, "CLUSTER", "MYID").decode())
+
+    def owner(self, slot: int) -> Store:
+        """Return the primary of a slot, by the first server that runs."""
+        (asked, *_) = [server for server in self.servers if server._process is not None]
+        for first, last, primary, *_ in self.call(asked, "CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(server for server in self.servers if server.port == primary[1])
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def other(self, server: Store) -> Store:
+        """Return another primary."""
+        return next(one for one in self.servers[:PRIMARIES] if one is not server)
+
+    @contextmanager
+    def moving(self, slot: int, target: Store) -> Iterator[Iterator[bytes]]:
+        """Move a slot key by key; each step of the iterator moves one key. The move ends with the context."""
+        source = self.owner(slot)
+        self.call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.name_of(source))
+        self.call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.name_of(target))
+        steps = self._steps(slot, source, target)
+        try:
+            yield steps
+        finally:
+            for _ in steps:
+                pass
+            for server in (target, source, *self.servers[:PRIMARIES]):
+                self.call(server, "CLUSTER", "SETSLOT", slot, "NODE", self.name_of(target))
+
+    def _steps(self, slot: int, source: Store, target: Store) -> Iterator[bytes]:
+        while keys := self.call(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+            # The state comes last: as long as it is there, a shard seems to be whole.
+            (key, *_) = sorted(keys, key=lambda key: (key.endswith(b"meta"), key))
+            self.call(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+            yield key
+
+    def take_over(self, replica: Store) -> None:
+        """Promote a replica; the primary may be down."""
+        self.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+
+    def wait(self, condition: Callable[[], bool], complaint: str) -> None:
+        until_s = time.monotonic() + _DEADLINE_S
+        while not condition():
+            assert time.monotonic() < until_s, complaint
+            time.sleep(0.05)
+
+    def _knows_all(self, server: Store) -> bool:
+        info = self.call(server, "CLUSTER", "INFO")
+        text = info if isinstance(info, dict) else dict(line.split(":") for line in info.decode().split())
+        return text["cluster_state"] == "ok" and int(text["cluster_known_nodes"]) == len(self.servers)
+
+    def _is_linked(self, server: Store) -> bool:
+        return bool(self.call(server, "INFO", "replication").get("master_link_status") == "up")
