@@ -124,8 +124,10 @@ class JarSet:
         resolved = [part for group in context.resolver.resolve(roots) for part in group] if roots else []
         jars = {}
         for found in [*resolved, *(dependency for dependency, alone in named if alone)]:
-            say(f"locking {found.groupId}:{found.artifactId}:{found.version}")
-            jars[f"{found.groupId}:{found.artifactId}:{found.version}"] = digest(found.artifact.resolve())
+            parts = (found.groupId, found.artifactId, found.version, found.classifier)
+            coordinate = ":".join(part for part in parts if part)
+            say(f"locking {coordinate}")
+            jars[coordinate] = digest(found.artifact.resolve())
         self.lock.write_text("".join(f"{coordinate} {sha256}\n" for coordinate, sha256 in sorted(jars.items())))
         shutil.rmtree(context.repo_cache)
 
@@ -181,9 +183,9 @@ def by_jgo(jars: dict[str, str], libs: Path) -> None:
 
 
 def file_name(coordinate: str) -> str:
-    """Return the jar's file name, as Maven names it."""
-    _, artifact, version = coordinate.split(":")
-    return f"{artifact}-{version}.jar"
+    """Return the jar's file name, as Maven names it. A coordinate may end with a classifier."""
+    _, *parts = coordinate.split(":")
+    return f"{'-'.join(parts)}.jar"
 
 
 def digest(path: Path) -> str:

@@ -104,3 +104,8 @@ def test_a_jar_other_than_the_lock_says_is_not_kept(thing: JarSet, tmp_path: Pat
     with pytest.raises(FetchError, match=r"thing-1\.0\.jar"):
         thing.fetch(lambda _: None)
     assert not (tmp_path / "servers" / "set").exists()
+
+
+def test_a_jars_file_name_has_its_classifier() -> None:
+    assert jars.file_name("io.netty:epoll:4.1:linux-x86_64") == "epoll-4.1-linux-x86_64.jar"
+    assert jars.file_name("io.netty:epoll:4.1") == "epoll-4.1.jar"
