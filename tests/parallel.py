@@ -27,6 +27,9 @@ ORDER = [SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK, ""]
 SHARED_STACK_FIXTURE = "running_stack"
 _STACK = re.compile(r"\bStack\b")
 _TESTS = Path(__file__).parent
+_READS = ("routed_fetch", "offsets")
+"""Folders of integration tests that run with the other tests of the second shared stack: without them, the first one
+would take twice as long, and longer than everything else."""
 _UNIT, _INTEGRATION, _PIPELINE = _TESTS / "unit", _TESTS / "integration", _TESTS / "pipeline"
 
 
@@ -47,7 +50,8 @@ def uses_stack(item: pytest.Item) -> bool:
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test of real brokers or of Spark, an empty string for any other test."""
     if uses_shared_stack(item):
-        return SHARED_STACK if item.path.is_relative_to(_INTEGRATION) else SHARED_STACK_TOO
+        reads = any(item.path.is_relative_to(_INTEGRATION / folder) for folder in _READS)
+        return SHARED_STACK if item.path.is_relative_to(_INTEGRATION) and not reads else SHARED_STACK_TOO
     if item.get_closest_marker("stack"):
         return OWN_STACKS
     return SPARK if item.path.is_relative_to(_PIPELINE) else ""

@@ -43,7 +43,7 @@ SHARDS = 2
 TOPICS = [bytes([number]) * 16 for number in (1, 2)]
 PARTITIONS = range(3)
 LOGS = [(topic_id, partition) for topic_id in TOPICS for partition in PARTITIONS]
-EXAMPLES_OF_TIER = {Tier.QUICK: 20, Tier.FULL: 60}
+EXAMPLES_OF_TIER = {Tier.QUICK: 10, Tier.FULL: 60}
 
 STEP_MS = 100_000
 """Milliseconds between two timestamps: far more than the difference between the clocks of model and store."""

@@ -37,7 +37,7 @@ from tests.integration.coordinator.test_against_model import (
 from tests.tiers import Tier
 
 MOST_CALLS_KEPT = 50
-EXAMPLES_OF_TIER = {Tier.QUICK: 20, Tier.FULL: 60}
+EXAMPLES_OF_TIER = {Tier.QUICK: 10, Tier.FULL: 60}
 
 
 class Fault(NamedTuple):

@@ -32,7 +32,7 @@ from tests.support.memory_snapshots import MemorySnapshot, MemorySnapshots
 from tests.support.view_digest import digest_of
 from tests.tiers import Tier
 
-EXAMPLES_OF_TIER = {Tier.QUICK: 15, Tier.FULL: int(os.environ.get("VIEW_HISTORIES", "40"))}
+EXAMPLES_OF_TIER = {Tier.QUICK: 8, Tier.FULL: int(os.environ.get("VIEW_HISTORIES", "40"))}
 
 
 class JournalledHistories(Histories):
