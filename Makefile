@@ -12,7 +12,7 @@ LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars sbom clean
+.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run matrix-run soak lock lock-jars sbom clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -71,6 +71,9 @@ moves-run: setup ## Reads while leaders, replicas and brokers move, for ten minu
 
 pipeline-run: setup ## Merge, compact and audit under load, killed at random, for ten minutes; ARGS="--minutes 1 --seed 7" and such.
 	@.venv/bin/python -m tests.pipeline_under_load $(ARGS)
+
+matrix-run: setup ## Every fault for every part under `diskless-proxy verify`, for hours; ARGS="--minutes 30 --seed 7 --report docs/matrix.md".
+	@.venv/bin/python -m tests.matrix $(ARGS)
 
 soak: setup ## The long run: everything at once for an hour, checked for losses and growth; ARGS="--minutes 5 --seed 7" and such.
 	@.venv/bin/python -m tests.soak $(ARGS)

@@ -58,8 +58,8 @@ def keep_sending(shared: Shared, kind: ClientKind, records_per_second: float) ->
             sender.send(burst)
             pace.sent(burst)
         sender.poll(max(pace.left(), 0.01) if sender.full else 0)
-        while (left := pace.left()) > 0 and shared.sending:
-            sender.poll(min(left, 0.2))
+        while ((left := pace.left()) > 0 or shared.paused.is_set()) and shared.sending:
+            sender.poll(min(max(left, 0.05), 0.2))
     sender.close(shared.options.delivery_timeout_seconds + PURGE_SECONDS)
 
 
@@ -128,8 +128,8 @@ class TransactionalProducer:
         outcome, error = self._end(sender, commit)
         sender.poll(0)
         self._shared.history.write(Ended(client=sender.client, transaction=number, outcome=outcome, error=error))
-        while (left := self._pace.left()) > 0 and self._shared.sending:
-            sender.poll(min(left, 0.2))
+        while ((left := self._pace.left()) > 0 or self._shared.paused.is_set()) and self._shared.sending:
+            sender.poll(min(max(left, 0.05), 0.2))
         return outcome is not Outcome.UNKNOWN
 
     def _end(self, sender: Sender, commit: bool) -> tuple[Outcome, str]:

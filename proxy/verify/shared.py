@@ -32,6 +32,8 @@ class Shared:
         self.options, self.history, self.run, self.topics = options, history, run, topics
         self.stopping = Event()
         """Set when producers shall send no more."""
+        self.paused = Event()
+        """Set while producers shall send nothing."""
         self.closing = Event()
         """Set when consumers shall end."""
         self.positions: dict[str, dict[tuple[str, int], int]] = {}

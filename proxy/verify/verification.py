@@ -163,6 +163,16 @@ class Verification:
                 )
             time.sleep(POLL_SECONDS)
 
+    def pause(self) -> None:
+        """Let the producers send nothing, after what they have begun. Consumers go on."""
+        if self._shared is not None:
+            self._shared.paused.set()
+
+    def resume(self) -> None:
+        """Let the producers go on."""
+        if self._shared is not None:
+            self._shared.paused.clear()
+
     def finish(self, progress: Callable[[], None] = lambda: None) -> Verdict:
         """End the load in order, read everything, and judge. Raises VerifyError and HistoryError."""
         shared, history = self._shared, self._history

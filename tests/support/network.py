@@ -52,25 +52,31 @@ class Network:
 @contextmanager
 def network_of(stack: Stack) -> Iterator[Network]:
     """Put links between the proxies of a freshly started stack and its stores. The proxies are restarted."""
-    with toxiproxy_server(stack.directory / "logs") as server:
-        redis: dict[str, Link] = {}
-        s3: dict[str, Link] = {}
-        for name in stack.proxies:
-            redis[name] = closed_link(server, f"redis-{name}", stack.redis.address)
-            redis[name].enable()
-            settings = {"redis": {"url": f"redis://{redis[name].listen}/0"}}
-            if stack.s3 is not None:
-                s3[name] = closed_link(server, f"s3-{name}", stack.s3.endpoint_url.removeprefix("http://"))
-                s3[name].enable()
-                settings["storage"] = {"endpoint_url": f"http://{s3[name].listen}"}
-            stack.configure_proxy(name, settings)
-        processes = [proxy.process for proxy in stack.proxies.values()]
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait_ended()
-        stack.heal()
-        for proxy in stack.proxies.values():
-            everybody = Counter(one.rack for one in stack.proxies.values())
-            proxy.wait_acquainted(everybody, stack.options.start_timeout_seconds, threading.Event())
-        yield Network(redis, s3)
+    with toxiproxy_server(stack.directory / "logs") as server, network_on(server, stack) as network:
+        yield network
+
+
+@contextmanager
+def network_on(server: toxiproxy.Toxiproxy, stack: Stack) -> Iterator[Network]:
+    """Do the same on a running toxiproxy server: its Python client knows one server at a time."""
+    redis: dict[str, Link] = {}
+    s3: dict[str, Link] = {}
+    for name in stack.proxies:
+        redis[name] = closed_link(server, f"redis-{name}", stack.redis.address)
+        redis[name].enable()
+        settings = {"redis": {"url": f"redis://{redis[name].listen}/0"}}
+        if stack.s3 is not None:
+            s3[name] = closed_link(server, f"s3-{name}", stack.s3.endpoint_url.removeprefix("http://"))
+            s3[name].enable()
+            settings["storage"] = {"endpoint_url": f"http://{s3[name].listen}"}
+        stack.configure_proxy(name, settings)
+    processes = [proxy.process for proxy in stack.proxies.values()]
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait_ended()
+    stack.heal()
+    for proxy in stack.proxies.values():
+        everybody = Counter(one.rack for one in stack.proxies.values())
+        proxy.wait_acquainted(everybody, stack.options.start_timeout_seconds, threading.Event())
+    yield Network(redis, s3)
