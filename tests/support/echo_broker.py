@@ -8,6 +8,7 @@ import time
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 from kio.index import load_response_schema
@@ -20,10 +21,12 @@ from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.header import parse_request_header, response_header
 from proxy.wire.log_dirs import LogDir, read_partitions, rewrite_log_dirs
+from proxy.wire.primitives import write_count
 from tests.support.loop_steps import Steps
 from tests.unit.connection_double import FakeTransport
 
-_FETCH, _DESCRIBE_LOG_DIRS = 1, 35
+_FETCH, _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS = 1, 32, 35
+_FIRST_FLEXIBLE_DESCRIBE_CONFIGS = 4
 _ALL_PARTITIONS = 50_000
 """Partitions of a broker."""
 ALL_OPERATIONS = 0x7FFFFFF
@@ -95,6 +98,8 @@ def answer(frame: bytes) -> bytes:
         body = _fetched(asked_body, version)
     elif key == _DESCRIBE_LOG_DIRS:
         body = _log_dirs(asked_body, version)
+    elif key == _DESCRIBE_CONFIGS and version >= _FIRST_FLEXIBLE_DESCRIBE_CONFIGS:
+        body = _configs_described(asked_body, version)
     else:
         body = encode(echo(read_request(key, version, asked_body), load_response_schema(key, version)))
     whole = response_header(key, version, header.correlation_id) + body
@@ -119,6 +124,38 @@ def _log_dirs(body: bytes, version: int) -> bytes:
     sizes = {topic: [(index, 1) for index in partitions] for topic, partitions in asked.items()}
     none = bytes(4 + 2) + b"\1\0"
     return b"".join(rewrite_log_dirs(none, version, (), LogDir(0, "/disk", sizes)))
+
+
+def _configs_described(body: bytes, version: int) -> bytes:
+    """Build an answer; the configs of a topic are encoded once, as kio takes more than a millisecond for them."""
+    resources = read_request(_DESCRIBE_CONFIGS, version, body).resources
+    results = [_config_result(str(one.resource_name), one.resource_type, version) for one in resources]
+    return b"".join([bytes(4), write_count(len(results), True), *results, b"\0"])
+
+
+def _config_result(name: str, resource_type: int, version: int) -> bytes:
+    """Return an element of the answer: no error, an empty message, type, name, configs, no tagged fields."""
+    encoded = name.encode()
+    return b"".join(
+        [
+            bytes(2) + b"\1",
+            bytes([resource_type]),
+            write_count(len(encoded), True),
+            encoded,
+            _encoded_configs(name[-3:], version),
+        ]
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _encoded_configs(own: str, version: int) -> bytes:
+    """Return the end of such an element, after its name."""
+    answer_type = load_response_schema(_DESCRIBE_CONFIGS, version)
+    result_type = _element_types(answer_type)["results"]
+    asked = SimpleNamespace(resource_name=own)
+    configs = configs_of(asked, _element_types(result_type)["configs"])
+    named = {"error_code": ErrorCode(0), "error_message": "", "resource_type": 2, "resource_name": ""}
+    return encode(result_type(**named, configs=configs))[len(b"\0\0\1" + b"\2" + write_count(0, True)) :]
 
 
 def echo(asked: Any, answer_type: Any) -> Any:
