@@ -53,7 +53,8 @@ class Limits(Section):
     max_in_flight_requests: Reloadable[int] = Field(default=64, ge=1)
     """Number of requests of one connection that may wait for an answer before reading from the connection stops."""
     max_request_bytes_in_memory: Reloadable[int] = Field(default=536_870_912, ge=1024)
-    """Bytes of all held requests, unread answers and WAL buffers of the process. Above this, reading stops."""
+    """Bytes of all held requests, of what is decoded of large ones, of unread answers and of WAL buffers of the
+    process. Above this, reading stops."""
     long_work_slice_ms: int = Field(default=2, ge=1)
     """Length of one turn of long work: requests that name very many things, and lookups by time. A pause of the same
     length comes before each turn."""

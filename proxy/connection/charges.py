@@ -17,6 +17,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from proxy.process.memory import MemoryBudget
+from proxy.protocol.api_keys import PRODUCE
+from proxy.wire.steps import LARGE_BYTES
+
+_DECODED_BYTES_PER_BYTE = 32
+"""Memory of what is decoded of a large request, for each byte of it: measured for a Fetch, which takes the most."""
+_MOST_DECODED_BYTES = 67_108_864
+"""Most memory of what is decoded of one request: 50,000 partitions of a Fetch, with about 1,100 bytes each."""
 
 
 class Holder(Protocol):
@@ -107,3 +114,10 @@ class Charges:
         self.granted = True
         self._on_granted()
         return True
+
+
+def held_bytes(api_key: int, size: int) -> int:
+    """Return the memory that a held frame and what is decoded of it take; a Produce's handler charges the latter."""
+    if size <= LARGE_BYTES or api_key == PRODUCE:
+        return size
+    return size + min(size * _DECODED_BYTES_PER_BYTE, _MOST_DECODED_BYTES)

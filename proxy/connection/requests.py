@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot, Slot
+from proxy.connection.charges import Charges, held_bytes
 from proxy.connection.gate import BARRIER, BROKER_FULL, ENDING, IN_FLIGHT, MEMORY, THROTTLED
 from proxy.connection.life import EndCause
 from proxy.connection.offered import check_unusual
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from proxy.config import Settings
     from proxy.connection.answers import Answers
     from proxy.connection.broker_side import BrokerSide
-    from proxy.connection.charges import Charges
     from proxy.connection.client_side import ClientSide
     from proxy.connection.life import Life
     from proxy.telemetry.stats import Stats
@@ -168,7 +168,7 @@ class Requests:
             decision = self._begin[api_key](self, size, head)
             if decision is not Decision.HOLD:
                 return decision
-        return self._hold(size)
+        return self._hold(held_bytes(api_key, size))
 
     def _hold(self, size: int) -> Decision:
         if self._charges.hold(size):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from proxy.accounting.accounting import Accounts
 from proxy.client.rights import ClientRights
+from proxy.client.slots import Slot
 from proxy.client.transactional_ids import ClientTransactionalIds
 from proxy.diskless.index_watch import IndexWatch
 from proxy.diskless.wal.intake import Intake
@@ -17,6 +18,10 @@ from proxy.routing.racks import Racks
 from proxy.telemetry.stats import Stats
 from proxy.topics.topic_defaults import TopicDefaults
 from proxy.topics.topics import Topics
+from proxy.wire.produce import ProduceRequest
+
+_DECODED_BYTES = 800
+"""Memory for each partition of a request, measured: names, the batch's header, and the outcome."""
 
 
 class DisklessProduce:
@@ -57,3 +62,9 @@ class DisklessProduce:
         self.turns = turns
         self.now = now
         self.wall_clock_ms = wall_clock_ms
+
+    def charge_decoded(self, slot: Slot, parsed: ProduceRequest) -> None:
+        """Let the slot hold the memory of what was decoded of its request, in addition to the frame."""
+        decoded_bytes = _DECODED_BYTES * sum(len(topic.partitions) for topic in parsed.topics)
+        self.memory.take(decoded_bytes)
+        slot.charge_bytes += decoded_bytes

@@ -106,6 +106,7 @@ class PendingProduce:
         self._throttle_ms = 0
         self._timeout: asyncio.TimerHandle | None = None
         self._began_s = of.now()
+        of.charge_decoded(slot, parsed)
 
     async def ask_then_accept(self) -> None:
         """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable and ProtocolError."""

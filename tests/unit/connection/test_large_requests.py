@@ -113,6 +113,27 @@ async def test_no_step_of_the_largest_request_is_longer(name: str) -> None:
     await measure(name, LARGE[name].most)
 
 
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("Fetch of partitions", 33), ("Metadata", 33), ("DescribeLogDirs of topics", 33), ("Produce to both", 11)],
+)
+async def test_the_memory_budget_has_what_is_decoded_of_a_request_too(name: str, times: int) -> None:
+    """Each partition of a Produce counts, as most of its bytes are records."""
+    api_key, version, body, _ = LARGE[name]
+    asked = body(1_000)
+    proxied = Proxied(Steps(), 1_000)
+    memory = proxied.connection._shared.memory
+    assert memory.used_bytes == 0
+    answering = asyncio.create_task(proxied.ask(api_key, version, asked))
+    most = 0
+    while not answering.done():
+        await asyncio.sleep(0)
+        most = max(most, memory.used_bytes)
+    await answering
+    assert round(most / len(asked)) == times
+    assert memory.used_bytes == 0
+
+
 def test_every_api_that_is_not_just_passed_on_is_measured() -> None:
     handled = {key for key, api in API_TABLE.items() if api.treatment in (Treatment.REWRITE, Treatment.INTERCEPT)}
     assert handled <= {large.api_key for large in LARGE.values()} | SMALL.keys()
