@@ -243,6 +243,8 @@ class Fetching:
 
         Each may take all of the bytes; partitions mostly set a lower limit.
         """
+        if self._large:
+            await self._of.turns.next()
         wait_ms = int(max(0.0, ends_s - self._of.now()) * 1000)
         missing = self._min_bytes - sum(self._sizes.values())
         asked: dict[str | int, Coroutine[Any, Any, Answer | ReplicaReply]] = {}
@@ -256,8 +258,6 @@ class Fetching:
                 asked[source] = self._leader.ask(
                     self._leader_topics, **limits, patience_s=None if alone else self._patience_s
                 )
-        if self._large:
-            await self._of.turns.next()
         answered = await _all(list(asked.values()))
         self._sizes = {source: one.record_bytes for source, one in zip(asked, answered, strict=True)}
         return answered

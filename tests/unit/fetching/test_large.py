@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
+import warnings
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from proxy.client.request import Request
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.fetch_router import FetchRouter
+from proxy.process.turns import Turns
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, build_fetch_request
 from proxy.wire.fetch_response import FetchResponse, parse_fetch_response
 from proxy.wire.header import request_header
@@ -123,3 +128,27 @@ async def test_more_partitions_next_to_a_diskless_one(version: int) -> None:
     assert not of.brokers[NEAR].asked
     assert leader_reads(of) == {"too_many": MANY}
     assert sum(of.stats.leader_read_bytes.values()) == MANY // 10 * 100
+
+
+@pytest.mark.parametrize("last", range(1, 7))
+async def test_a_client_that_leaves_in_any_turn_leaves_no_read_that_nobody_awaits(
+    last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of: Any = proxied(200)
+    router = FetchRouter(topics=of.topics, racks=of.racks, sources=of.sources())
+    next_turn, count = Turns.next, 0
+
+    async def end_in_turn(turns: Turns) -> float:
+        nonlocal count
+        count += 1
+        if count == last:
+            raise asyncio.CancelledError
+        return await next_turn(turns)
+
+    monkeypatch.setattr(Turns, "next", end_in_turn)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with suppress(asyncio.CancelledError):
+            await of.answer(router.fetch, request(200, 13))
+        gc.collect()
+    assert not [str(warning.message) for warning in caught]
