@@ -15,6 +15,7 @@ from proxy.connection.stand_in import (
     reach_again,
     wait_in_steps,
 )
+from proxy.process.unfinished import drop
 from proxy.protocol.api_keys import FETCH, METADATA
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class BrokerSide:
                 upstream.close()
             return await task
         finally:
-            task.cancel()
+            drop(task)
 
     def _may_leave(self, upstream: BrokerConnection) -> bool:
         """Return whether another broker may answer in the place of this one, and the client misses nothing."""

@@ -23,6 +23,7 @@ from proxy.fetching.asked import Key
 from proxy.fetching.watermarks import Ends
 from proxy.process.memory import MemoryBudget
 from proxy.process.turns import Turns
+from proxy.process.unfinished import drop
 from proxy.protocol.api_keys import FETCH
 from proxy.protocol.errors import NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
@@ -197,7 +198,7 @@ class LeaderSource:
                 if self._client.upstream_bytes == seen_bytes:
                     break
         finally:
-            question.cancel()
+            drop(question)
             awaited.give_up()
         silence.since_s, silence.received_bytes = asked_s, self._client.upstream_bytes
         if patience_s is None or patience_s >= limit_s:

@@ -1,4 +1,4 @@
-"""Work that must be finished although the client that asked for it has gone away."""
+"""Work that must be finished although the client that asked for it has gone away, and work that nobody waits for."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ class Unfinished:
     async def finish(self) -> None:
         """Wait for all work that `see_through` has begun."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def drop(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that nobody waits for any more. If it has failed already, asyncio does not log its exception."""
+    task.cancel()
+    if task.done() and not task.cancelled():
+        task.exception()
