@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from proxy.client.client import Client
 from proxy.client.request import Request
@@ -65,11 +66,13 @@ class DisklessSource:
         self._asked: list[Key] = []
         self._reads: list[ReadRequest] = []
         """Reads of `_asked`, in the request's order."""
+        self.partitions: list[tuple[bytes, int]] = []
+        """Partitions whose news the Fetch waits for."""
 
     @property
-    def partitions(self) -> list[tuple[bytes, int]]:
-        """Return the partitions whose news the Fetch waits for."""
-        return [(read.topic_id, read.partition) for read in self._reads]
+    def known(self) -> tuple[list[Any], ...]:
+        """Return the lists that have an entry for each partition, to be emptied at the end."""
+        return self._reads, self._asked, self.partitions
 
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
@@ -128,6 +131,7 @@ class DisklessSource:
                 self._asked.append((topic, partition.index))
                 place = (entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes)
                 self._reads.append(ReadRequest(*place, committed=self._parsed.isolation_level == READ_COMMITTED))
+                self.partitions.append((entry.topic_id, partition.index))
 
     async def ask(self, *, max_bytes: int, wait_s: float, trust_ends: bool, first_exempt: bool = True) -> Answer:
         """Read once, as `DisklessReader.read`; `wait_s` is for object storage."""

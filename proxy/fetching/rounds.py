@@ -36,7 +36,7 @@ from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
 from proxy.telemetry.stats import Stats
 from proxy.wire.fetch import NO_SESSION, build_fetch_request
-from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
+from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps, emptied
 
 _FIRST_WAIT_S = 0.005
 _UNAVAILABLE_WAIT_S = 0.25
@@ -154,7 +154,7 @@ class Fetching:
         finally:
             self._release()
             if self._large:
-                finish(_in_steps(coordinates.unlisten, listened, news))
+                finish(self._end(listened, news))
             else:
                 coordinates.unlisten(listened, news)
         self._of.stats.fetch_seconds.observe(self._of.now() - began_s)
@@ -337,8 +337,16 @@ class Fetching:
         held, self._held[:] = list(self._held), []
         if self._large:
             await self._of.turns.run(self._filling.fill_in_steps(slot, answers, replies, self._reasons, held))
+            await self._of.turns.run(emptied(*(answer.pieces for answer in answers)))
         else:
             self._filling.fill(slot, answers, replies, self._reasons, held)
+
+    def _end(self, listened: list[tuple[bytes, int]], news: asyncio.Event) -> Steps[None]:
+        """Listen no more, and free what is known of very many partitions, with pauses."""
+        assert self._diskless is not None
+        yield from _in_steps(self._of.diskless.reader.coordinates.unlisten, listened, news)
+        topics = (*self._parsed.topics, *self._topics, *self._classic)
+        yield from emptied(*(topic.partitions for topic in topics), *self._diskless.known)
 
     def _release(self) -> None:
         for answer in self._held:
