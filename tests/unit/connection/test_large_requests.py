@@ -28,7 +28,7 @@ from tests.unit.parts import parts_of, settings_of, with_parts
 
 NUMBER = 8_000
 """Elements of a request in the quick tests. Without slices, they take at least twice as long as a step may take."""
-LONGEST_STEP_UNITS = 12.0
+LONGEST_STEP_UNITS = 15.0
 """Ten milliseconds or so."""
 TOPIC_ID = b"d" * 16
 
