@@ -17,7 +17,10 @@ class Redis(Section):
 
     url: str = Field(repr=False)
     """`redis://[user:password@]host:port/db`, `rediss://` for TLS, or `unix://`. For a cluster, `redis+cluster://` or
-    `rediss+cluster://` with some or all of its servers: `redis+cluster://host:port,host:port`."""
+    `rediss+cluster://` with some or all of its servers: `redis+cluster://host:port,host:port`. For a primary that
+    Sentinels watch, `redis+sentinel://` or `rediss+sentinel://` with the Sentinels, the name that they have for the
+    primary, and the database: `redis+sentinel://host:port,host:port/name/db`. User and password are the server's; those
+    of the Sentinels are `?sentinel_username=…&sentinel_password=…`."""
     shards: int = Field(default=16, ge=1, le=4096)
     """Number of hash tags that partitions map to. It is fixed for the life of the data."""
     timeout_ms: int = Field(default=3_000, ge=1)
@@ -56,28 +59,34 @@ class Redis(Section):
     @field_validator("url")
     @classmethod
     def _scheme(cls, value: str) -> str:
-        forms = "redis://host:port/db, rediss://…, unix://… or redis+cluster://host:port,host:port"
+        forms = "redis://host:port/db, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…"
         try:
             url = urlsplit(value)
         except ValueError:  # the text of this error quotes user and password
             raise ValueError(f"is not a URL; use {forms}") from None
         scheme, _, kind = url.scheme.partition("+")
-        if scheme not in {"redis", "rediss", "unix"} or kind not in {"", "cluster"} or (kind and scheme == "unix"):
+        if (
+            scheme not in {"redis", "rediss", "unix"}
+            or kind not in {"", "cluster", "sentinel"}
+            or (kind and scheme == "unix")
+        ):
             raise ValueError(f"use {forms}")
         if scheme != "unix" and not url.netloc:  # the client would take that for localhost
             raise ValueError("names no host; use redis://host:port/db, with both slashes")
         hosts = url.netloc.rpartition("@")[2].split(",")
         if len(hosts) > 1 and not kind:
-            raise ValueError("names several hosts; use redis+cluster:// if they are servers of one cluster")
+            raise ValueError("names several hosts; use redis+cluster:// or redis+sentinel:// if they belong together")
         try:
             for host in hosts:
                 _ = urlsplit(f"//{host}").port
         except ValueError:
             raise ValueError("its port is not a number from 0 to 65535; use redis://host:port/db") from None
         if kind and not all(hosts):
-            raise ValueError("names an empty host; use redis+cluster://host:port,host:port")
+            raise ValueError(f"names an empty host; use redis+{kind}://host:port,host:port")
         if kind == "cluster" and url.path.strip("/") not in {"", "0"}:
             raise ValueError("names a database; a cluster has only database 0")
+        if kind == "sentinel" and not url.path.strip("/"):
+            raise ValueError("names no primary; use redis+sentinel://host:port,host:port/name/db")
         if "@" in url.path + url.fragment:
             raise ValueError("has an @ after its host; write / ? # and @ of user and password as %2F %3F %23 and %40")
         return value

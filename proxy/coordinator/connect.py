@@ -28,6 +28,7 @@ from proxy.coordinator.cluster import NOT_RUN, Cluster, Store, pool_of, primarie
 from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.pool import one_server
+from proxy.coordinator.sentinels import SentinelPool, watched_by_sentinels
 from proxy.coordinator.shards import REGISTRY_PREFIX, script_keys, shard_prefix
 
 log = structlog.get_logger()
@@ -59,9 +60,13 @@ async def renew(store: Store) -> None:
 
 async def connect(settings: config.Redis) -> Store:
     """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`."""
-    if kind_of(settings.url) == "cluster":
-        return Cluster(settings)
-    return one_server(settings)
+    match kind_of(settings.url):
+        case "cluster":
+            return Cluster(settings)
+        case "sentinel":
+            return watched_by_sentinels(settings)
+        case _:
+            return one_server(settings)
 
 
 @asynccontextmanager
@@ -217,6 +222,8 @@ def servers_of_parts(cluster: Cluster, settings: config.Redis) -> list[str]:
 async def _fitness_of(client: Redis, name: str, settings: config.Redis, *, is_view: bool) -> Fitness:
     store = store_name(settings, name)
     async with store_call(client, "checking the store"):
+        if isinstance(pool := pool_of(client), SentinelPool):
+            await pool.get_master_address()  # the present connections may lead to a server that was primary once
         server = await _look_at_server(client, store, settings)
         durability = await _look_at_durability(client, store, settings, is_view=is_view)
         waiting = await _look_at_waiting(client, store, settings)
@@ -297,7 +304,10 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> 
     life = f"{replication.get('master_replid', '')} {server.get('run_id', '')}"
     mode = server.get("redis_mode", server.get("server_mode"))
     if mode == "sentinel":
-        problem = f"{store}: the server is a Sentinel, which keeps no data; name the primary in redis.url"
+        problem = (
+            f"{store}: the server is a Sentinel, which keeps no data; set redis.url to "
+            "redis+sentinel://host:port/name, with the name that the Sentinels have for the primary"
+        )
         return Fitness(life, (problem,), ())
     unfit = []
     version = str(server.get("redis_version", "0"))
