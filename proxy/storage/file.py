@@ -129,8 +129,9 @@ class FileStorage:
                     path.unlink()
         oldest = time.time() - ABANDONED_SECONDS
         for path in uploading.iterdir():
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another proxy has finished writing it
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def _write(self, path: Path, data: Buffer) -> None:
         try:

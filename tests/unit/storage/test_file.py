@@ -87,6 +87,15 @@ async def test_a_cancelled_upload_waits_for_its_thread(storage, tmp_path):
     assert (tmp_path / "objects/key").read_bytes() == before
 
 
+async def test_a_file_that_another_proxy_has_just_finished_is_no_problem_of_the_start(tmp_path):
+    uploading = tmp_path / "objects" / UPLOADING
+    uploading.mkdir(parents=True)
+    (uploading / "finished").symlink_to(tmp_path / "nowhere")  # listed, and gone when its age is looked up
+    storage = FileStorage(Storage(url=f"file://{tmp_path}/objects"))
+    await storage.open()
+    await storage.close()
+
+
 async def test_abandoned_files_are_removed_and_fresh_ones_left(tmp_path):
     uploading = tmp_path / "objects" / UPLOADING
     uploading.mkdir(parents=True)
