@@ -30,6 +30,7 @@ from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 
+_NEW_DEPLOYMENT_POLL_S = 0.5
 NOT_CHECKED = "the coordinator's store has not answered since this proxy started"
 
 
@@ -62,12 +63,11 @@ class ViewWatch:
         """The server at the last check that found all shards complete."""
 
     async def open_journal(self) -> None:
-        """Open the journal of a deployment that has one, for the time until the store answers.
+        """Open the journal for the time until the store answers. A new deployment's is waited for: `open` creates it.
 
         Until `open` the store gets no call. Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
-        if (noted := await stored_journal(self._storage)) is None:
-            raise CoordinatorUnavailable("the deployment has no journal yet, so the coordinator's store is needed")
+        noted = await self._noted_journal()
         try:
             await self._journal.open(create_missing=False)
         except JournalUnfit as error:
@@ -78,6 +78,12 @@ class ViewWatch:
             raise StoreUnfit(of_another(identity, noted))
         if not self._checked:
             self._coordinator.shards.refuse_all(NOT_CHECKED)
+
+    async def _noted_journal(self) -> str:
+        while True:
+            if (noted := await stored_journal(self._storage)) is not None:
+                return noted
+            await asyncio.sleep(_NEW_DEPLOYMENT_POLL_S)
 
     async def open(self) -> None:
         """Open the journal, see that journal, store and storage belong together, and bring the store up to date.
