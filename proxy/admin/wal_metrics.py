@@ -36,6 +36,8 @@ def _writes(parts: Parts) -> Iterator[Metric]:
     yield counter("uploads", "WAL segments that were uploaded.", stats.upload_seconds.count)
     yield counter("upload_bytes", "Bytes of uploaded WAL segments.", stats.segment_bytes.total)
     yield counter("upload_failures", "Uploads that failed.", stats.upload_failures)
+    text = "Uploads that were begun again under a second name (`storage.hedge_after_ms`)."
+    yield counter("uploads_hedged", text, stats.uploads_hedged)
     yield histogram("upload_seconds", "Time to upload a WAL segment.", stats.upload_seconds)
     yield histogram("segment_bytes", "Size of uploaded WAL segments.", stats.segment_bytes)
     yield counter("commits", "WAL segments that the coordinator has committed.", stats.commit_seconds.count)
@@ -92,7 +94,7 @@ def _reads(parts: Parts) -> Iterator[Metric]:
         ["operation"],
         [((operation,), count) for operation, count in stats.storage_errors.items()],
     )
-    puts = stats.segment_bytes.count + stats.upload_failures
+    puts = stats.segment_bytes.count + stats.upload_failures + stats.uploads_hedged
     yield storage_cost(stats.ledger, puts, gets, parts.process.settings.prices)
 
 

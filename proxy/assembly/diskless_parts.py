@@ -115,6 +115,7 @@ def build_diskless(process: ProcessParts, stores: StoreParts) -> DisklessParts:
         # The other half is left for clocks that differ.
         max_age_s=max(settings.garbage.orphan_age_ms / 2, _SHORTEST_COMMIT_AGE_MS) / 1000,
         grace_s=settings.garbage.further_rows_within_ms / 1000,
+        hedge_after_s=settings.storage.hedge_after_ms / 1000,
         out_of_order_hold_s=settings.out_of_order_hold_ms / 1000,
         max_held_batches=settings.max_held_batches,
         heard=reader.coordinates.note_committed,

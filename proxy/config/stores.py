@@ -126,6 +126,10 @@ class Storage(Section):
     """Number of attempts after which an upload or a fetch has failed."""
     max_connections: int = Field(default=32, ge=1)
     """Maximum number of connections to the store at a time."""
+    hedge_after_ms: int = Field(default=0, ge=0)
+    """Time after which the upload of a WAL segment is begun again under a second name, and the first one that ends
+    counts; 0 to wait for the first upload alone. At most two second uploads run at a time. Set about five times the
+    99th percentile of `diskless_proxy_upload_seconds`."""
 
     @model_validator(mode="after")
     def _of_s3(self) -> Storage:

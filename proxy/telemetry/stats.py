@@ -173,6 +173,8 @@ class Stats:
         """Operations that failed, after the client library's own retries. A missing object does not count as a
         failure."""
         self.upload_failures = 0
+        self.uploads_hedged = 0
+        """Second uploads of segments whose first one took too long."""
         self.commit_failures = 0
         self.journal_append_seconds = Histogram(LATENCY_BOUNDS_S)
         """Time from the call of an append to the brokers' acknowledgement."""

@@ -42,7 +42,7 @@ def totals(
         yield What(Measure.RECORDS, kind, direction, client_rack, serving_rack, topic), Amount(size)
     for (client_rack, serving_rack), size in list(stats.near_read_bytes.items()):
         yield What(Measure.NEAR_READS, "classic", "fetch", client_rack, serving_rack), Amount(size)
-    puts = sum(stats.segment_bytes.counts) + stats.upload_failures
+    puts = sum(stats.segment_bytes.counts) + stats.upload_failures + stats.uploads_hedged
     yield What(Measure.PUTS, "diskless", "produce"), Amount(int(stats.segment_bytes.total), puts)
     gets = Amount(sum(cache.bytes_read for cache in caches), sum(cache.get_count for cache in caches))
     yield What(Measure.GETS, "diskless", "fetch"), gets

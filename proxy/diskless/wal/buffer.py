@@ -31,11 +31,12 @@ from proxy.coordinator.lateness import no_later
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.wal.ending import SegmentTimer
 from proxy.diskless.wal.failures import FailedBatches
+from proxy.diskless.wal.hedge import Hedge
 from proxy.diskless.wal.holds import Holds
 from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
 from proxy.diskless.wal.pace import PutBudget
 from proxy.diskless.wal.recent import RecentSegments
-from proxy.diskless.wal.segment import BuiltSegment, segment_key
+from proxy.diskless.wal.segment import BuiltSegment
 from proxy.diskless.wal.waiting import Partition, WaitingSegment
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records.batches import BatchHeader
@@ -62,6 +63,7 @@ class WalBuffer:
     However long this process stood still, a segment is no longer committed after `max_age_s` since its upload began,
     because its object may have been deleted as one that nobody commits. Nor is it committed after `grace_s` since the
     first try, because what that try committed may have been freed again, and the object deleted. 0 means no limit.
+    `hedge_after_s`: see `Hedge`.
 
     `heard` is called with the answers of commits before any callback.
     """
@@ -83,9 +85,10 @@ class WalBuffer:
         max_held_batches: int,
         max_age_s: float,
         grace_s: float,
+        hedge_after_s: float = 0.0,
         heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
     ) -> None:
-        self._storage = storage
+        self.hedge = Hedge(storage, stats, budget, after_s=hedge_after_s)
         self._coordinator = coordinator
         self._cache = cache
         self._stats = stats
@@ -227,7 +230,7 @@ class WalBuffer:
             built = await _in_slices(segment.builder.build_in_steps())
             began_s = asyncio.get_running_loop().time()
             segment.not_after_ms = no_later(0, self._coordinator, self._max_age_ms)
-            await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
+            built = await self.hedge.upload(built)
             took_s = asyncio.get_running_loop().time() - began_s
             self._stats.upload_seconds.observe(took_s)
             self.recent.uploaded(built, took_s)
