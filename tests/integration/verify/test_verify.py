@@ -47,7 +47,7 @@ def test_proxies_lose_nothing(stack: Stack, tmp_path: Path) -> None:
     assert verdict.counts.committed >= 2
     assert set(verdict.counts.read) == VIEWS
     assert min(verdict.counts.read.values()) >= verdict.counts.acknowledged / 2
-    assert running.topics.transactional == running.topics.created
+    assert running.topics.transactional == tuple(running.topics.created)
     assert not verdict.notes
     assert judge(History(running.path)).counts == verdict.counts
 
