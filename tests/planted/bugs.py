@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.planted.journal_bugs import JOURNAL_BUGS
 from tests.planted.plant import Bug
+from tests.planted.transaction_bugs import TRANSACTION_BUGS
 
 _JUDGE = ("tests/unit/judge/test_findings.py", "tests/unit/judge/test_clean.py", "tests/unit/judge/test_planted.py")
 
@@ -358,5 +359,6 @@ BUGS: tuple[Bug, ...] = (
         ("tests/unit/verify/test_payload.py",),
     ),
     *JOURNAL_BUGS,
+    *TRANSACTION_BUGS,
 )
 """One bug at least for each room that serves or keeps records."""
