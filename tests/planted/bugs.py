@@ -42,10 +42,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a segment is committed before its upload has ended",
         "proxy/diskless/wal/buffer.py",
-        "            await self._storage.upload(segment_key(built.segment), built.data, len(built.data))\n",
-        "            self._late = asyncio.ensure_future(\n"
-        "                self._storage.upload(segment_key(built.segment), built.data, len(built.data))\n"
-        "            )\n",
+        "            built = await self.hedge.upload(built)\n",
+        "            self._late = asyncio.ensure_future(self.hedge.upload(built))\n",
         ("tests/unit/diskless/wal/test_buffer.py",),
     ),
     Bug(
