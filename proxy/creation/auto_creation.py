@@ -46,7 +46,7 @@ from proxy.wire.metadata import (
     with_topic_errors,
 )
 from proxy.wire.primitives import MAX_WHOLE_ELEMENTS, Buffer
-from proxy.wire.steps import Pausing, Rewrite, Steps, in_slices
+from proxy.wire.steps import Pausing, Rewrite, Steps, emptied, in_slices
 
 log = structlog.get_logger()
 
@@ -137,6 +137,7 @@ class AutoCreation:
             older = at_version(read_response(METADATA, version, body), asked.version, response=True)
             body = memoryview(encode(older))
         slot.fill(await turns.rewritten(rewrite(body)))
+        await turns.do(emptied(asked.topics or []))
 
     async def _create(
         self, client: Client, request: Request, asked: MetadataRequest, missing: Sequence[str]
@@ -242,6 +243,7 @@ def _missing(body: Buffer, version: int) -> Steps[list[str]]:
     for some in in_slices(topics):
         missing += [one.name for one in some if one.error_code == UNKNOWN_TOPIC_OR_PARTITION and one.name is not None]
         yield
+    yield from emptied(topics)
     return missing
 
 
