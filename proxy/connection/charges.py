@@ -23,7 +23,7 @@ from proxy.wire.steps import LARGE_BYTES
 _DECODED_BYTES_PER_BYTE = 32
 """Memory of what is decoded of a large request, for each byte of it: measured for a Fetch, which takes the most."""
 _MOST_DECODED_BYTES = 67_108_864
-"""Most memory of what is decoded of one request: 40,000 partitions of a Fetch, with about 1,100 bytes each."""
+"""Most memory of what is decoded of one request: 50,000 partitions of a Fetch, with about 1,100 bytes each."""
 
 
 class Holder(Protocol):
