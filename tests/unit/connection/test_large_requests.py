@@ -81,7 +81,7 @@ class Proxied:
         lookup = TimeLookup(coordinator, parts.diskless.rows, log, max_rows=1, max_batch_bytes=1)
         parts = with_parts(parts, stores={"coordinator": coordinator}, diskless={"time_lookup": lookup})
         wal, storage = parts.diskless.wal, cast(Any, MemoryObjects())
-        wal._coordinator, wal._storage = coordinator, storage
+        wal._coordinator, wal.hedge._storage = coordinator, storage
         parts.brokers.cluster.connect = self._connect  # type: ignore[method-assign]
         self._steps = steps
         self.connection = ClientConnection(parts.clients.shared, build_handlers(parts), Listeners(), 1)
