@@ -93,6 +93,11 @@ class Sender:
             call()
         except KafkaException as error:
             self._errors(error.args[0])
+        except SystemError as error:
+            # An answer was taken right after a callback that had raised an error: it counts, and so does that error.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._errors(error.__cause__.args[0])
         self._report()
 
     def _report(self) -> None:

@@ -131,6 +131,8 @@ def _history(
                 (directory / f"{path.name}.txt").write_text(text(verdict))
     except (StackError, VerifyError, AssertionError, OSError) as error:
         traceback.print_exc()
+        for row in rows:
+            row.problem = "not judged: a later cell ended the load"
         if rows:
             rows[-1].problem = f"{type(error).__name__}: {error}"[:500]
         world.stack.heal()
