@@ -74,6 +74,15 @@ FULL_ONLY: tuple[FullOnly, ...] = (
             "test_trim_and_garbage",
         )
     ),
+    FullOnly(
+        "integration/coordinator/test_against_model.py",
+        "the same histories, on a cluster; coordinator/test_cluster.py is quick",
+        "^test_random_histories_on_a_cluster",
+    ),
+    FullOnly(
+        "integration/coordinator/test_cluster_faults.py",
+        "clusters of its own whose primaries die; coordinator/test_cluster.py moves a slot under commits in the gate",
+    ),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly(
         "integration/journal/test_journal_faults.py",

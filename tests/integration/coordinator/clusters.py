@@ -97,12 +97,12 @@ class StoreCluster:
         return next(one for one in self.servers[:PRIMARIES] if one is not server)
 
     @contextmanager
-    def moving(self, slot: int, target: Store) -> Iterator[Iterator[bytes]]:
-        """Move a slot key by key; each step of the iterator moves one key. The move ends with the context."""
+    def moving(self, slot: int, target: Store, at_once: int = 1) -> Iterator[Iterator[bytes]]:
+        """Move a slot key by key; each step of the iterator moves `at_once` keys. The move ends with the context."""
         source = self.owner(slot)
         self.call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.name_of(source))
         self.call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.name_of(target))
-        steps = self._steps(slot, source, target)
+        steps = self._steps(slot, source, target, at_once)
         try:
             yield steps
         finally:
@@ -111,16 +111,18 @@ class StoreCluster:
             for server in (target, source, *self.servers[:PRIMARIES]):
                 self.call(server, "CLUSTER", "SETSLOT", slot, "NODE", self.name_of(target))
 
-    def _steps(self, slot: int, source: Store, target: Store) -> Iterator[bytes]:
+    def _steps(self, slot: int, source: Store, target: Store, at_once: int) -> Iterator[bytes]:
         while keys := self.call(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
             # The state comes last: as long as it is there, a shard seems to be whole.
-            (key, *_) = sorted(keys, key=lambda key: (key.endswith(b"meta"), key))
-            self.call(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
-            yield key
+            some = sorted(keys, key=lambda key: (key.endswith(b"meta"), key))[:at_once]
+            self.call(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *some)
+            yield some[0]
 
-    def take_over(self, replica: Store) -> None:
-        """Promote a replica; the primary may be down."""
-        self.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+    def replicated(self, primary: Store) -> bool:
+        """Return whether each replica of a primary has all of its writes."""
+        found = self.call(primary, "INFO", "replication")
+        replicas = [found[f"slave{number}"] for number in range(found["connected_slaves"])]
+        return bool(replicas) and all(one["offset"] == found["master_repl_offset"] for one in replicas)
 
     def wait(self, condition: Callable[[], bool], complaint: str) -> None:
         until_s = time.monotonic() + _DEADLINE_S

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis as blocking_redis
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -18,6 +19,7 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator import redis as coordinator_redis
 from proxy.coordinator import rewriting, shard_calls
+from proxy.coordinator.cluster import primaries
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import (
     BatchAnswer,
@@ -36,6 +38,7 @@ from proxy.coordinator.interface_transactions import NOT_TRANSACTIONAL
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
+from tests.integration.coordinator.clusters import StoreCluster, slot_of
 from tests.integration.coordinator.conftest import Store
 from tests.tiers import Tier
 
@@ -81,13 +84,13 @@ def _without_time(batch: BatchAnswer) -> BatchAnswer:
 
 class Histories(RuleBasedStateMachine):
     store: Store
+    settle_ms = 3_000
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        with blocking_redis.Redis(port=self.store.port) as client:
-            client.flushall()
-        self.settings = config.Redis(url=self.store.url, shards=SHARDS)
+        self.empty()
+        self.settings = config.Redis(url=self.store.url, shards=SHARDS, settle_ms=self.settle_ms)
         self.client: Redis = self.loop.run_until_complete(connect(self.settings))
         self.real = self.make_real()
         self.model = ModelCoordinator()
@@ -99,6 +102,10 @@ class Histories(RuleBasedStateMachine):
         self.next_sequence: dict[tuple[bytes, int, int], int] = {}
         for topic_id in TOPICS:
             self.both("create_logs", topic_id, PARTITIONS)
+
+    def empty(self) -> None:
+        with blocking_redis.Redis(port=self.store.port) as client:
+            client.flushall()
 
     def make_real(self) -> RedisCoordinator:
         return RedisCoordinator(
@@ -293,7 +300,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def lose_the_scripts(self) -> None:
-        self.loop.run_until_complete(self.client.script_flush())
+        self.loop.run_until_complete(self._flush_scripts())
+
+    async def _flush_scripts(self) -> None:
+        for server in (await primaries(self.client)).values():
+            await server.script_flush()
 
     @invariant()
     def figures_agree(self) -> None:
@@ -381,4 +392,36 @@ def test_random_histories(store: Store, monkeypatch, pytestconfig: pytest.Config
     run_state_machine_as_test(
         Histories,
         settings=hypothesis_settings(max_examples=examples, stateful_step_count=25, deadline=None, database=None),
+    )
+
+
+class HistoriesOnACluster(Histories):
+    """The same on three primaries, between which slots move meanwhile."""
+
+    cluster: StoreCluster
+    settle_ms = 0
+
+    def empty(self) -> None:
+        self.cluster.empty()
+
+    @rule(shard=st.integers(0, SHARDS - 1))
+    def move(self, shard: int) -> None:
+        with self.cluster.moving(slot_of(shard), self.cluster.other(self.cluster.owner(slot_of(shard))), at_once=100):
+            pass
+
+
+@pytest.mark.timeout(300)
+def test_random_histories_on_a_cluster(cluster: StoreCluster, monkeypatch, pytestconfig: pytest.Config) -> None:
+    cut_calls_small(monkeypatch)
+    HistoriesOnACluster.cluster = cluster
+    HistoriesOnACluster.store = cluster  # type: ignore[assignment]
+    run_state_machine_as_test(
+        HistoriesOnACluster,
+        settings=hypothesis_settings(
+            max_examples=EXAMPLES_OF_TIER[Tier.QUICK] // 2,
+            stateful_step_count=25,
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
     )

@@ -1,0 +1,175 @@
+"""A cluster whose primaries die, and whose slots move again and again, under commits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from proxy import config
+from proxy.coordinator.cluster import Cluster
+from proxy.coordinator.connect import check_fitness, connect
+from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import NEIGHBOURS, partition_key, shard_of, shard_prefix
+from tests.integration.coordinator.clusters import PRIMARIES, StoreCluster, slot_of
+from tests.integration.coordinator.contract import TOPIC, plain
+from tests.support.memory_journal import MemoryJournal
+
+SHARDS = 3
+LOGS = [group * NEIGHBOURS for group in range(SHARDS)]
+FAULT_S = 90.0
+MOVES = 12
+
+
+@pytest.fixture
+def with_replicas(tmp_path: Path) -> Iterator[StoreCluster]:
+    cluster = StoreCluster(tmp_path / "cluster", replicas=True)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def coordinator_of(client: Cluster, settings: config.Redis, journal: MemoryJournal | None) -> RedisCoordinator:
+    return RedisCoordinator(
+        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5, journal=journal
+    )
+
+
+async def commit(coordinator: RedisCoordinator, partition: int, failed: Callable[[], None] = lambda: None) -> int:
+    """Commit a batch to a log; repeat the same commit until it has an answer, and return the offset."""
+    segment = os.urandom(16)
+    async with asyncio.timeout(FAULT_S):
+        while True:
+            try:
+                (answer,) = await coordinator.commit(segment, [PartitionRun(TOPIC, partition, 1, (plain(),))])
+                if answer.error_code == 0:
+                    return answer.batches[0].base_offset
+            except CoordinatorUnavailable:
+                pass
+            failed()
+            await asyncio.sleep(0.02)
+
+
+async def found(coordinator: RedisCoordinator, partition: int) -> list[int]:
+    (answer,) = await coordinator.find([FindRequest(TOPIC, partition, 0, 1 << 40)])
+    return [row.base_offset for row in answer.rows]
+
+
+@pytest.mark.parametrize("has_journal", [True, False], ids=["view", "guarded"])
+async def test_a_killed_primary_stops_its_shards_only_and_its_replica_goes_on(
+    with_replicas: StoreCluster, has_journal: bool
+) -> None:
+    """Without a journal, the replica has every acknowledged commit before the primary is killed."""
+    cluster = with_replicas
+    settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=200, timeout_ms=1_000)
+    client = await connect(settings)
+    assert isinstance(client, Cluster)
+    coordinator = coordinator_of(client, settings, MemoryJournal() if has_journal else None)
+    await coordinator.create_logs(TOPIC, LOGS)
+    for partition in LOGS:
+        assert [await commit(coordinator, partition) for _ in range(5)] == list(range(5))
+    before = await check_fitness(client, settings, is_view=True)
+    slot = slot_of(shard_of(partition_key(TOPIC, LOGS[0]), SHARDS))
+    killed = cluster.owner(slot)
+    cluster.wait(lambda: cluster.replicated(killed), "the replica does not have all writes")
+    killed.kill()
+    down = asyncio.Event()
+    waiting = asyncio.create_task(commit(coordinator, LOGS[0], down.set))
+    await down.wait()
+    for partition in LOGS[1:]:
+        assert [await commit(coordinator, partition) for _ in range(5)] == list(range(5, 10))
+    assert await waiting == 5
+    assert [await commit(coordinator, LOGS[0]) for _ in range(4)] == list(range(6, 10))
+    assert [await found(coordinator, partition) for partition in LOGS] == [list(range(10))] * 3
+    assert cluster.owner(slot) is cluster.servers[cluster.servers.index(killed) + PRIMARIES]
+    assert await check_fitness(client, settings, is_view=True) != before
+    await client.aclose()
+
+
+@pytest.mark.parametrize("has_journal", [True, False], ids=["view", "guarded"])
+async def test_slots_that_move_again_and_again_break_no_call(cluster: StoreCluster, has_journal: bool) -> None:
+    settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=0, timeout_ms=20_000)
+    client = await connect(settings)
+    assert isinstance(client, Cluster)
+    coordinator = coordinator_of(client, settings, MemoryJournal() if has_journal else None)
+    await coordinator.create_logs(TOPIC, LOGS)
+    has_ended, failures = asyncio.Event(), 0
+
+    def failed() -> None:
+        nonlocal failures
+        failures += 1
+
+    async def commit_on(partition: int) -> list[int]:
+        offsets = []
+        while not has_ended.is_set():
+            offsets.append(await commit(coordinator, partition, failed))
+        return offsets
+
+    def move(slot: int) -> None:
+        with cluster.moving(slot, cluster.other(cluster.owner(slot)), at_once=100):
+            pass
+
+    committing = [asyncio.create_task(commit_on(partition)) for partition in LOGS]
+    for number in range(MOVES):
+        await asyncio.to_thread(move, slot_of(number % SHARDS))
+    has_ended.set()
+    for partition, offsets in zip(LOGS, await asyncio.gather(*committing), strict=True):
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) > 1
+        (answer,) = await coordinator.find([FindRequest(TOPIC, partition, len(offsets) - 1, 1 << 40)])
+        assert (answer.high_watermark, len(answer.rows)) == (len(offsets), 1)
+    assert failures == 0
+    assert client.redirects["moved"] >= MOVES // SHARDS
+    await client.aclose()
+
+
+async def test_a_migration_of_a_whole_slot_is_followed(cluster: StoreCluster) -> None:
+    settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=0, timeout_ms=20_000)
+    client = await connect(settings)
+    assert isinstance(client, Cluster)
+    coordinator = coordinator_of(client, settings, MemoryJournal())
+    await coordinator.create_logs(TOPIC, LOGS)
+    slot = slot_of(0)
+    source = cluster.owner(slot)
+    target = cluster.other(source)
+    cluster.call(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.name_of(target))
+    offsets: dict[int, list[int]] = {partition: [] for partition in LOGS}
+    async with asyncio.timeout(FAULT_S):
+        while await asyncio.to_thread(cluster.owner, slot) is not target:
+            for partition in LOGS:
+                offsets[partition].append(await commit(coordinator, partition))
+    for partition in LOGS:
+        offsets[partition].append(await commit(coordinator, partition))
+        assert await found(coordinator, partition) == offsets[partition] == list(range(len(offsets[partition])))
+    await client.aclose()
+
+
+async def test_redis_pys_own_router_breaks_calls_that_other_calls_have_under_way(cluster: StoreCluster) -> None:
+    """Why the proxy has a client for each server (decision record 0150): after some MOVED, all connections end."""
+    host, port = "127.0.0.1", cluster.servers[0].port
+    keys = {cluster.owner(slot_of(shard)): shard_prefix(shard) + "list" for shard in range(SHARDS)}
+    waiting_at = cluster.owner(slot_of(0))
+    async with RedisCluster(host=host, port=port, retry=Retry(NoBackoff(), 0)) as router:
+        waiting = asyncio.ensure_future(router.execute_command("BLPOP", keys[waiting_at], 20))
+        await asyncio.sleep(0.2)
+        moved = slot_of(1)
+        for _ in range(router.reinitialize_steps):
+            await asyncio.to_thread(_move, cluster, moved)
+            await router.execute_command("HGET", shard_prefix(1) + "meta", "state")
+        with pytest.raises(RedisError):
+            await waiting
+
+
+def _move(cluster: StoreCluster, slot: int) -> None:
+    with cluster.moving(slot, cluster.other(cluster.owner(slot))):
+        pass
