@@ -21,6 +21,12 @@ class Redis(Section):
     Sentinels watch, `redis+sentinel://` or `rediss+sentinel://` with the Sentinels, the name that they have for the
     primary, and the database: `redis+sentinel://host:port,host:port/name/db`. User and password are the server's; those
     of the Sentinels are `?sentinel_username=…&sentinel_password=…`."""
+    password_file: str = ""
+    """File with the password, which is read again for each new connection, so that a rotation needs no restart. The
+    user is that of `url`."""
+    credentials: str = ""
+    """`module:Class`, a `redis.credentials.CredentialProvider` without arguments. It is asked for user and password
+    before each new connection, for example for a token that expires."""
     shards: int = Field(default=16, ge=1, le=4096)
     """Number of hash tags that partitions map to. It is fixed for the life of the data."""
     timeout_ms: int = Field(default=3_000, ge=1)
@@ -90,6 +96,21 @@ class Redis(Section):
         if "@" in url.path + url.fragment:
             raise ValueError("has an @ after its host; write / ? # and @ of user and password as %2F %3F %23 and %40")
         return value
+
+    @field_validator("credentials")
+    @classmethod
+    def _class_name(cls, value: str) -> str:
+        module, _, name = value.partition(":")
+        if value and not (module and name):
+            raise ValueError("is not module:Class")
+        return value
+
+    @model_validator(mode="after")
+    def _one_password(self) -> Redis:
+        has_password = urlsplit(self.url).password is not None
+        if has_password + bool(self.password_file) + bool(self.credentials) > 1:
+            raise ValueError("give the password in one of url, password_file and credentials")
+        return self
 
 
 class Storage(Section):

@@ -59,14 +59,20 @@ async def renew(store: Store) -> None:
 
 
 async def connect(settings: config.Redis) -> Store:
-    """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`."""
-    match kind_of(settings.url):
-        case "cluster":
-            return Cluster(settings)
-        case "sentinel":
-            return watched_by_sentinels(settings)
-        case _:
-            return one_server(settings)
+    """Return the client for the whole coordinator; nothing is sent yet. The caller closes it with `aclose()`.
+
+    Raises StoreUnfit if `redis.credentials` can't be used.
+    """
+    try:
+        match kind_of(settings.url):
+            case "cluster":
+                return Cluster(settings)
+            case "sentinel":
+                return watched_by_sentinels(settings)
+            case _:
+                return one_server(settings)
+    except ValueError as error:
+        raise StoreUnfit(str(error)) from error
 
 
 @asynccontextmanager

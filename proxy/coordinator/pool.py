@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from proxy import config
+from proxy.coordinator.credentials import credentials_of
 
 SUBSCRIPTIONS = 2
 """Connections for announcements and registry changes, in addition to `redis.max_connections`."""
@@ -57,11 +58,16 @@ def pool_options(settings: config.Redis, url: str) -> dict[str, Any]:
     """Return what every pool is made with. `url`: of one server, as redis-py reads it.
 
     The client never retries by itself: only the caller knows whether a retry is safe. If there are more than
-    `max_connections` calls at a time, they wait for each other, at most `timeout_ms`.
+    `max_connections` calls at a time, they wait for each other, at most `timeout_ms`. Raises ValueError as
+    `credentials_of` does.
     """
     timeout_s = settings.timeout_ms / 1000
+    parsed: dict[str, Any] = dict(parse_url(url))
+    if (credentials := credentials_of(settings, parsed.get("username"))) is not None:
+        parsed.pop("username", None)
+        parsed["credential_provider"] = credentials
     return {
-        **parse_url(url),
+        **parsed,
         "max_connections": settings.max_connections + SUBSCRIPTIONS,
         "timeout": timeout_s,
         # The client's own timeout is not used: on Python 3.11 it uses `asyncio.wait_for`, which may swallow a

@@ -19,7 +19,17 @@ from proxy.coordinator.addresses import SentinelAddress, sentinel_address
 from proxy.coordinator.pool import Pool, pool_options
 
 _OF_THE_SERVER = frozenset(
-    {"host", "port", "db", "username", "password", "connection_class", "max_connections", "timeout"}
+    {
+        "host",
+        "port",
+        "db",
+        "username",
+        "password",
+        "credential_provider",
+        "connection_class",
+        "max_connections",
+        "timeout",
+    }
 )
 """Options of the pool that connections to Sentinels do not share."""
 

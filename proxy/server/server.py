@@ -24,7 +24,7 @@ from proxy.client.handler import Handlers
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.connection.tls_listener import TlsListener
-from proxy.coordinator.connect import connect
+from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
 from proxy.routing.fleet import Fleet
@@ -156,7 +156,7 @@ class Server:
             self._warn_of_clear_text()
             storage = open_storage(self.settings.storage, self.settings.storage_class)
             parts = build_parts(self.settings, storage, await connect(self.settings.redis), self._tls.values())
-        except (StorageError, TlsError) as error:
+        except (StorageError, TlsError, StoreUnfit) as error:
             raise StartError(str(error)) from error
         self._handlers = build_handlers(parts)
         return parts
