@@ -238,26 +238,6 @@ async def _fitness_of(client: Redis, name: str, settings: config.Redis, *, is_vi
     return Fitness(server.life, unfit, unasked, server.is_replica, (() if is_view else server.risks) + coverage)
 
 
-async def memory_is_full(client: Store) -> bool:
-    """Return whether a server holds more than its `maxmemory`; False if it has no limit, or does not report it.
-
-    Raises CoordinatorUnavailable if the store does not answer.
-    """
-    async with store_call(client, "reading how much memory is used"):
-        servers = (await primaries(client)).values()
-        return any(await asyncio.gather(*map(_memory_is_full, servers)))
-
-
-async def _memory_is_full(server: Redis) -> bool:
-    try:
-        memory = await server.info("memory")
-    except ResponseError:
-        return False
-    limit = int(str(memory.get("maxmemory", 0)))
-    used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
-    return 0 < limit < used
-
-
 def store_name(settings: config.Redis, server: str = "") -> str:
     """Return the setting and the address, for the text of an error. `server`: one of a cluster."""
     return f"redis.url {_address(settings)}" + (f": server {server}" if server else "")

@@ -15,10 +15,11 @@ from proxy import config
 from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
-from proxy.coordinator.connect import StoreUnfit, check_fitness, memory_is_full, renew
+from proxy.coordinator.connect import StoreUnfit, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.layout import layout_problems, settle_layout
+from proxy.coordinator.memory import memory_is_full
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.view import View
 from proxy.guard.identity import adopt_identity, settle_identity, store_identity, stored_identity
