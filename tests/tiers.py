@@ -94,6 +94,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "integration/test_idle_brokers.py",
         "two stacks of its own; unit/connection/test_stand_in.py is quick",
     ),
+    FullOnly("faults/test_store_cluster.py", "a cluster and a stack; coordinator/test_cluster.py is quick"),
     FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"

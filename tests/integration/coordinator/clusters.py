@@ -92,6 +92,12 @@ class StoreCluster:
                 return next(server for server in self.servers if server.port == primary[1])
         raise AssertionError(f"nobody has slot {slot}")
 
+    def running_primaries(self) -> list[Store]:
+        """Return the servers that have slots, by the first server that runs."""
+        (asked, *_) = [server for server in self.servers if server._process is not None]
+        ports = {primary[1] for _, _, primary, *_ in self.call(asked, "CLUSTER", "SLOTS")}
+        return [server for server in self.servers if server.port in ports and server._process is not None]
+
     def other(self, server: Store) -> Store:
         """Return another primary."""
         return next(one for one in self.servers[:PRIMARIES] if one is not server)
@@ -108,7 +114,7 @@ class StoreCluster:
         finally:
             for _ in steps:
                 pass
-            for server in (target, source, *self.servers[:PRIMARIES]):
+            for server in (target, source, *self.running_primaries()):
                 self.call(server, "CLUSTER", "SETSLOT", slot, "NODE", self.name_of(target))
 
     def _steps(self, slot: int, source: Store, target: Store, at_once: int) -> Iterator[bytes]:

@@ -1,0 +1,56 @@
+"""The coordinator's store is a cluster under a load: a primary is killed, and slots move; nothing is lost.
+
+The load's ledger knows every acknowledged record and its offset. The proxies have a journal, and no operator does
+anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.integration.coordinator.clusters import PRIMARIES, StoreCluster, slot_of
+from tests.support.load import assert_right, load_of, wait_for_more
+from tests.support.topics import CLASSIC, DISKLESS
+
+SHARDS = 6
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[StoreCluster]:
+    cluster = StoreCluster(tmp_path / "cluster", replicas=True)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(
+    cluster: StoreCluster, new_stack: Callable[..., Stack]
+) -> None:
+    overrides = {
+        "redis": {"url": cluster.url, "shards": SHARDS},
+        "diskless_append_commit_interval_ms": 50,
+    }
+    stack = new_stack(overrides=overrides, racks=("rack-a",), proxies_per_rack=2)
+    with load_of(stack) as load:
+        wait_for_more(load, DISKLESS, 200)
+        killed = cluster.owner(slot_of(0))
+        killed.kill()
+        wait_for_more(load, CLASSIC)
+        promoted = cluster.servers[cluster.servers.index(killed) + PRIMARIES]
+        cluster.wait(lambda: cluster.owner(slot_of(0)) is promoted, "no replica is promoted")
+        wait_for_more(load, DISKLESS, 500)
+        for shard in range(SHARDS):
+            source = cluster.owner(slot_of(shard))
+            target = next(server for server in cluster.running_primaries() if server is not source)
+            with cluster.moving(slot_of(shard), target, at_once=100):
+                pass
+            wait_for_more(load, DISKLESS, 100)
+        tally = load.stop()
+    assert_right(tally)
