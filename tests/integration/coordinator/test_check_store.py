@@ -10,10 +10,11 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect, memory_is_full
+from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
+from proxy.coordinator.memory import memory_is_full
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
 from tests.support.toxiproxy import free_port
