@@ -69,7 +69,7 @@ async def found(coordinator: RedisCoordinator, partition: int) -> list[int]:
 async def test_a_killed_primary_stops_its_shards_only_and_its_replica_goes_on(
     with_replicas: StoreCluster, has_journal: bool
 ) -> None:
-    """Without a journal, the replica has every acknowledged commit before the primary is killed."""
+    """The replica has every acknowledged commit before its primary is killed, because one case has no journal."""
     cluster = with_replicas
     settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=200, timeout_ms=1_000)
     client = await connect(settings)
