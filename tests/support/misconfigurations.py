@@ -287,8 +287,9 @@ MISCONFIGURATIONS = (
     ),
     Misconfiguration(
         "redis_cluster",
-        "a node of a Redis Cluster",
-        "redis.url 127.0.0.1:6379: the server is a node of a cluster, which is not supported yet; use a single server",
+        "a node of a cluster, and no `redis+cluster://`",
+        "redis.url 127.0.0.1:6379: the server is a node of a cluster; set redis.url to "
+        "redis+cluster://host:port,host:port, with some or all servers of the cluster",
         _STORE,
         by_run=True,
     ),
