@@ -105,7 +105,7 @@ async def test_a_full_store_rejects_no_command(client, settings, store) -> None:
 
 
 @pytest.mark.parametrize("batch", [BATCH, PLAIN_BATCH], ids=["idempotent", "plain"])
-@pytest.mark.parametrize("command", ["hscan", "set", "zrem", "hget", "publish", "pexpire", "zadd", "hset"])
+@pytest.mark.parametrize("command", ["hscan", "set", "zrem", "hget", "spublish", "pexpire", "zadd", "hset"])
 async def test_a_commit_that_stopped_halfway_loses_nothing_that_is_acknowledged(
     store, small, command: str, batch: ProposedBatch
 ) -> None:
