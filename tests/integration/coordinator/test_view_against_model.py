@@ -33,6 +33,8 @@ from tests.support.view_digest import digest_of
 from tests.tiers import Tier
 
 EXAMPLES_OF_TIER = {Tier.QUICK: 8, Tier.FULL: int(os.environ.get("VIEW_HISTORIES", "40"))}
+STEPS = int(os.environ.get("VIEW_STEPS", "25"))
+"""Operations of each history. With 1,000 histories of 100 steps, set a longer `timeout` of the test, too."""
 
 
 class JournalledHistories(Histories):
@@ -205,7 +207,7 @@ def test_random_histories_of_a_view(store: Store, monkeypatch, pytestconfig: pyt
         JournalledHistories,
         settings=hypothesis_settings(
             max_examples=EXAMPLES_OF_TIER[pytestconfig.getoption("tier")],
-            stateful_step_count=25,
+            stateful_step_count=STEPS,
             deadline=None,
             database=None,
         ),
