@@ -78,7 +78,7 @@ class Enlistments:
                 if await self._is_ongoing(client, request, added) and await self._enlist_from(added, ends):
                     return True
         except TimeoutError:
-            reason = f"the markers of earlier transactions were not applied within {self.timeout_s:g} s"
+            reason = f"brokers, Redis or the markers of earlier transactions took more than {self.timeout_s:g} s"
         except (BrokerUnreachable, CoordinatorUnavailable, ProtocolError) as error:
             reason = str(error)
         self._throttled_log.warning(

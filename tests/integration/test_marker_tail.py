@@ -21,12 +21,13 @@ from confluent_kafka.admin import AdminClient
 from proxy.brokers.cluster import Cluster
 from proxy.config import load_settings
 from proxy.coordinator.interface import Coordinator, FindRequest, LogAnswer, PartitionRun, ProposedBatch
-from proxy.coordinator.interface_transactions import AbortedTransaction, EnlistAnswer, Enlistment
+from proxy.coordinator.interface_transactions import AbortedTransaction, EnlistAnswer, Enlistment, OpenTransaction
 from proxy.demo.stack import Stack
 from proxy.inspection.stores import open_stores
 from proxy.markers.catching_up import CatchingUp
 from proxy.markers.leaders import ShadowLeaders
 from proxy.markers.reader import MarkerReader
+from proxy.markers.reconciling import Reconciler
 from proxy.markers.stats import MarkerStats
 from proxy.process.clock import wall_clock_ms
 from proxy.telemetry.throttled_log import ThrottledLog
@@ -47,6 +48,8 @@ class Log:
     topic_id: bytes
     coordinator: Coordinator
     catching_up: CatchingUp
+    leaders: ShadowLeaders
+    cluster: Cluster
     stats: MarkerStats
 
     async def enlist(self, producer: RawProducer, markers_from: int) -> EnlistAnswer:
@@ -113,7 +116,7 @@ async def opened(stack: Stack) -> AsyncIterator[Log]:
         reader = MarkerReader(transactions, leaders, stats, log, wall_clock_ms)
         catching_up = CatchingUp(transactions, reader, leaders, cluster.connection_to, timeout_s=TIMEOUT_S)
         try:
-            yield Log(topic, entry.topic_id, stores.coordinator, catching_up, stats)
+            yield Log(topic, entry.topic_id, stores.coordinator, catching_up, leaders, cluster, stats)
         finally:
             catching_up.close()
             cluster.service.close()
@@ -205,15 +208,54 @@ async def test_markers_that_were_deleted_are_counted(stack: Stack) -> None:
         for _ in range(3):
             assert producer.add(log.topic) == 0
             assert producer.end(commit=True) == 0
-        client = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
-
-        async def deleted() -> bool:
-            (done,) = client.delete_records([TopicPartition(log.topic, 0, 2)], request_timeout=30).values()
-            return done.exception(40) is None
-
-        await eventually(deleted)
+        await delete_markers(stack, log.topic, 2)
         await log.catch_up_to(3)
         assert log.stats.lost == 2
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_a_transaction_without_its_marker_ends_as_the_brokers_say(stack: Stack, commit: bool) -> None:
+    """No proxy reads the marker before it is deleted. An hour later, no transaction of that time is open any more."""
+    async with opened(stack) as log:
+        producer, transactions = producer_at_brokers(stack), log.coordinator.transactions
+        for rack in stack.proxies:
+            stack.kill_proxy(rack)
+        try:
+            await log.begin(producer, 0)
+
+            async def look() -> list[OpenTransaction]:
+                return [one for one in await transactions.open_transactions() if one.topic_id == log.topic_id]
+
+            later = Reconciler(
+                transactions,
+                look,
+                log.catching_up.catch_up,
+                log.leaders,
+                log.cluster,
+                log.stats,
+                lambda: wall_clock_ms() + 3_600_000,
+            )
+            await later.reconcile()
+            assert len(await look()) == 1, "it is ongoing at the brokers"
+            assert producer.end(commit=commit) == 0
+            await delete_markers(stack, log.topic, 1)
+            await later.reconcile()
+            assert (log.stats.lost, log.stats.reconciled) == (1, 1)
+            found = await log.read()
+            assert (found.high_watermark, found.last_stable_offset, len(found.aborted)) == (3, 3, 0 if commit else 1)
+        finally:
+            stack.heal()
+
+
+async def delete_markers(stack: Stack, topic: str, offset: int) -> None:
+    """Delete the markers before an offset of the placeholder topic, once they are there."""
+    client = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+
+    async def deleted() -> bool:
+        (done,) = client.delete_records([TopicPartition(topic, 0, offset)], request_timeout=30).values()
+        return done.exception(40) is None
+
+    await eventually(deleted)
 
 
 async def eventually(condition: Callable[[], Awaitable[Value]]) -> Value:

@@ -14,6 +14,7 @@ from proxy.demo.stack import Stack
 from tests.support.confluent import consumer, produce, take
 from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.questions import ask
+from tests.support.raw import Raw
 from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 from tests.support.transactional import (
@@ -25,6 +26,7 @@ from tests.support.transactional import (
     transactional,
     wait_until_stable,
 )
+from tests.support.waiting import wait_for
 
 API_VERSIONS = 18
 NONE = 0
@@ -129,6 +131,39 @@ def test_a_transaction_without_data_does_not_end_the_next_one(near: str, diskles
     assert producer.end(commit=True) == NONE
     wait_until_stable(near, diskless, 2)
     assert committed_values(near, diskless, 1) == [b"open"]
+
+
+def test_a_transaction_that_times_out_is_aborted(near: str, diskless: str) -> None:
+    """Brokers look for such transactions every ten seconds. They abort them with the next epoch."""
+    slow = RawProducer(near, diskless, timeout_ms=1_000)
+    assert (slow.add(diskless), slow.produce(diskless, b"never")) == (NONE, NONE)
+    wait_until_stable(near, diskless, 2)
+    assert slow.produce(diskless, b"late") == INVALID_PRODUCER_EPOCH
+    assert slow.add(diskless) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+    assert slow.end(commit=True) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
+    new = RawProducer(near, diskless)
+    assert (new.add(diskless), new.produce(diskless, b"kept"), new.end(commit=True)) == (NONE, NONE, NONE)
+    assert committed_values(near, diskless, 1) == [b"kept"]
+
+
+def test_a_transaction_has_hundreds_of_partitions(stack: Stack, near: str) -> None:
+    """Every partition is enlisted by one request, and each gets its marker."""
+    count = 300
+    topic = new_topic(stack, "wide", DISKLESS, count)
+    producer = transactional(near, topic)
+    for commit in (False, True):
+        producer.begin_transaction()
+        for partition in range(count):
+            producer.produce(topic, b"%d" % commit, partition=partition)
+        assert producer.flush(TIMEOUT_SECONDS) == 0  # an abort would purge what is not sent yet
+        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_SECONDS)
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
+        messages = take(client, count)
+    assert {(message.partition(), message.value()) for message in messages} == {(one, b"1") for one in range(count)}
+    with Raw(near) as raw:
+        for partition in range(count):
+            wait_for(lambda at=partition: end_offset(raw, topic, READ_COMMITTED, at) == 4, "the last marker")
 
 
 def test_a_batch_needs_the_partition_and_the_transactional_id(near: str, diskless: str) -> None:
