@@ -23,18 +23,30 @@ IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDsl
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 LINES = ("all streams lead to kafka", "hello kafka streams")
 COUNTS = {"all": 1, "lead": 1, "to": 1, "hello": 1, "streams": 2, "kafka": 2}
+STORE = "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
 HINTED = "rack-c"
 
 
 @pytest.mark.parametrize(
     ("input_kind", "output_kind", "guarantee"),
-    [(DISKLESS, CLASSIC, "exactly_once_v2"), (CLASSIC, DISKLESS, "at_least_once")],
+    [
+        (DISKLESS, CLASSIC, "exactly_once_v2"),
+        (CLASSIC, DISKLESS, "at_least_once"),
+        (DISKLESS, DISKLESS, "exactly_once_v2"),
+    ],
 )
 def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output_kind: str, guarantee: str) -> None:
     """Streams appends `-StreamThread-1-consumer` and similar to the client ID; the rack in the ID still counts."""
     bootstrap = stack.bootstrap("rack-a")
     create_topic(stack, INPUT, input_kind)
     create_topic(stack, OUTPUT, output_kind)
+    application_id = f"word-count-{input_kind}-{output_kind}"
+    internal = []
+    if input_kind == output_kind == DISKLESS:
+        # Streams' own topics are classic, unless they exist already.
+        internal = [f"{application_id}-{STORE}-changelog", f"{application_id}-{STORE}-repartition"]
+        create_topic(stack, internal[0], DISKLESS, configs={"cleanup.policy": "compact"})
+        create_topic(stack, internal[1], DISKLESS)
     now_ms = int(time.time() * 1000)
     produce(bootstrap, INPUT, [Sample(None, line.encode(), (), now_ms) for line in LINES])
     served = requests_by(stack, HINTED)
@@ -42,7 +54,7 @@ def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output
         stack,
         "docs/clients/streams.md",
         bootstrap_servers=bootstrap,
-        application_id=f"word-count-{input_kind}",
+        application_id=application_id,
         client_id=f"word-count,diskless_rack_id={HINTED}",
         processing_guarantee=guarantee,
         state_dir=str(tmp_path / "state"),
@@ -56,8 +68,8 @@ def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output
     finally:
         program.terminate()
         program.wait_ended()
-        delete_topic(stack, INPUT)
-        delete_topic(stack, OUTPUT)
+        for topic in (INPUT, OUTPUT, *internal):
+            delete_topic(stack, topic)
     assert requests_by(stack, HINTED) > served
 
 
