@@ -153,6 +153,12 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "a JVM for each command; the same on a diskless topic, and conformance/jvm/test_tools_agree.py, are quick",
         r"\[classic\]|^test_console|^test_topics_groups_and_offsets",
     ),
+    FullOnly(
+        "faults/test_transactions_under_faults.py",
+        "half a minute for each fault; the client that is killed is quick, and test_marker_tail.py kills the tail",
+        r"\[(?!kill_client)",
+    ),
+    FullOnly("integration/test_transactions.py", "a topic with 900 replicas; one partition is quick", "hundreds"),
     FullOnly("integration/demo/test_load.py", "a whole demo; test_demo_serve.py starts one", r"^test_the_demo_ends"),
     FullOnly(
         "integration/demo/test_demo_stack.py",
