@@ -9,6 +9,7 @@ continues at the group's offsets. So it may be killed at any time.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import sys
@@ -18,6 +19,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 CALL_SECONDS = 30.0
 TRANSACTION_TIMEOUT_MS = 30_000
+ROUND_SECONDS = 40.0
+"""Time after which a round is given up, by the end of the program. librdkafka 2.16 forgets to answer a call of
+send_offsets_to_transaction if it had to retry AddOffsetsToTxn because the coordinator's connection was lost."""
 RECORDS_PER_ROUND = 10
 ABORTED = 0.25
 """Share of rounds that are aborted."""
@@ -50,6 +54,7 @@ class Copier:
         self._rewind()
         while True:
             messages = [one for one in self._consumer.consume(RECORDS_PER_ROUND, 0.5) if one.error() is None]
+            faulthandler.dump_traceback_later(ROUND_SECONDS, exit=True)
             if not messages:
                 continue
             self._producer.begin_transaction()
