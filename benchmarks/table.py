@@ -10,11 +10,8 @@ keeps 0.89–0.91 of direct produce throughput and 0.64 of consume, at 0.96 and 
 0.24-SNAPSHOT 0.75–0.90 and 0.54, at 2.15 and 0.88 CPU s/GB. Tansu 0.6.0, a diskless broker, on an S3 server: 37 MB/s
 produce, p50 740 ms, p99 1000 ms, 6.8 CPU s/GB, 17 MB/s read. KIP-1163 aims at p50 500 ms and p99 1–2 s.
 
-Worse than a peer: small classic produces. In a run of their own, side by side on two shared vCPUs, one small produce
-and its answer took 34 µs of CPU of our process at 64 connections, 50 µs with Produce v12 or next to a diskless topic,
-and 236 µs alone at 200/s. Kroxylicious 0.12 took 13.5, 16.8 and 121 µs; a relay of 20 lines of C took 8 µs, and 47 µs
-alone. The added p50 of a lone produce was 0.227 ms, and Kroxylicious' 0.121 ms. Consuming a diskless topic costs more
-CPU per GB than passing a classic one through: segments are read, and their bytes copied once into the rack's cache.
+Small requests next to other proxies, where we are worse, are in `peers.md`. Consuming a diskless topic costs more CPU
+per GB than passing a classic one through: segments are read, and their bytes copied once into the rack's cache.
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-WIDTH, LABELS, RIGHT = 760, 230, 110
+WIDTH, LABELS, RIGHT = 760, 230, 140
 """Width of the picture, of the names on the left, and of the figures on the right, in pixels."""
 ROW, GAP, TITLE = 24, 26, 30
 STYLE = """
