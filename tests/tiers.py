@@ -125,6 +125,21 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"\[(java 2|java 0|kafka-python 1|fetch v10|.* with client\.rack)",
     ),
     FullOnly("integration/clients/test_local_reads_selector.py", "stack of its own; test_local_reads.py is quick"),
+    FullOnly(
+        "integration/routed_fetch/test_field_by_field.py",
+        "every version of Fetch; the first and last of each encoding (4, 11, 12, 13, 18) are quick",
+        r"^test_(reads_of|replicas_are|errors_of).*\[(5|6|7|8|9|10|14|15|16|17)\]",
+    ),
+    FullOnly(
+        "integration/offsets/test_list_offsets.py",
+        "every version of ListOffsets; the oldest, the first with each kind of answer and the newest are quick",
+        r"^test_every_version.*\[(2|3|5|6|8|10)\]",
+    ),
+    FullOnly(
+        "conformance/test_conformance.py",
+        "kafka-python's coordinator takes its time; librdkafka's group and the one of KIP-848 are quick",
+        r"\[group_shares_partitions-kafka-python\]",
+    ),
     # Large programs of others.
     FullOnly(
         "integration/storage/test_storage_contract.py",
@@ -172,6 +187,9 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_next_to_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
     ),
     # A second proof of something that is quick.
+    FullOnly(
+        "integration/offsets/test_cold_reads.py", "unit/diskless tests the same cache; a restart of a proxy, twice"
+    ),
     FullOnly(
         "integration/edge/test_invented_topics.py",
         "stack of its own that counts requests; unit/topics and unit/accounting bound the same caches",
