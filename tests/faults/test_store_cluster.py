@@ -22,12 +22,8 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[StoreCluster]:
-    cluster = StoreCluster(tmp_path / "cluster", replicas=True)
-    try:
-        cluster.start()
+    with StoreCluster(tmp_path / "cluster", replicas=True) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(

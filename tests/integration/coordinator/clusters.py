@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import redis as blocking_redis
 from redis.crc import key_slot
@@ -39,6 +39,17 @@ class StoreCluster:
             cluster += ["--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-require-full-coverage", "no"]
             cluster += ["--cluster-replica-validity-factor", "0", "--enable-debug-command", "yes"]
             self.servers.append(Store(of_server, *cluster, *options))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def url(self) -> str:

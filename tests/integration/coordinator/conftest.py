@@ -105,12 +105,8 @@ def make_registry_view(
 
 @pytest.fixture(scope="session")
 def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreCluster]:
-    cluster = StoreCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        cluster.start()
+    with StoreCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

@@ -31,12 +31,8 @@ MOVES = 12
 
 @pytest.fixture
 def with_replicas(tmp_path: Path) -> Iterator[StoreCluster]:
-    cluster = StoreCluster(tmp_path / "cluster", replicas=True)
-    try:
-        cluster.start()
+    with StoreCluster(tmp_path / "cluster", replicas=True) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def coordinator_of(client: Cluster, settings: config.Redis, journal: MemoryJournal | None) -> RedisCoordinator:
