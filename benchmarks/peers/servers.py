@@ -15,6 +15,7 @@ from proxy.demo.errors import StackError
 from proxy.demo.jars import JarSet
 from proxy.demo.process import Process
 from proxy.demo.waiting import wait_until
+from tests.support.java_tools import compile_java
 
 HERE = Path(__file__).parent
 KROXYLICIOUS = JarSet(HERE / "kroxylicious-0.12.0")
@@ -64,14 +65,9 @@ def kroxylicious(directory: Path, port: int, target: int) -> Process:
     """Return Kroxylicious without a filter; its jars are there. It listens on all interfaces."""
     settings = directory / "kroxylicious.yaml"
     settings.write_text(BY_NODE_ID.format(port=port, target=target))
-    class_path = servers.class_path(KROXYLICIOUS.name)
-    # A Java runtime has no compiler. The compiler from a jar is the one that tests use.
-    compile_command = [servers.java(), "-cp", servers.class_path("extra-4.3.1")]
-    compile_command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17", "-nowarn"]
-    libraries = ":".join(map(str, sorted(Path(class_path).parent.glob("*.jar"))))
-    compile_command += ["-cp", libraries, "-d", str(directory), str(HERE / "Kroxylicious.java")]
-    subprocess.run(compile_command, check=True, timeout=COMPILE_TIMEOUT_SECONDS)
-    command = [servers.java(), *JVM, "-cp", f"{class_path}:{directory}", "Kroxylicious", str(settings)]
+    compile_java([HERE / "Kroxylicious.java"], directory, KROXYLICIOUS.name)
+    class_path = f"{servers.class_path(KROXYLICIOUS.name)}:{directory}"
+    command = [servers.java(), *JVM, "-cp", class_path, "Kroxylicious", str(settings)]
     return Process("kroxylicious", command, directory / "kroxylicious.log")
 
 
