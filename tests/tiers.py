@@ -51,6 +51,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("faults/test_pipeline_under_load.py", "long load; pipeline/merge and pipeline/compact are quick"),
     FullOnly("soak/test_short.py", "long load of everything at once"),
     FullOnly("faults/test_matrix.py", "stacks of its own; faults/test_store_wiped.py is quick", r"^test_cells_are"),
+    FullOnly("faults/test_journal_begins.py", "stack of its own; coordinator/test_journal_change.py is quick"),
     FullOnly("upgrade", "long load on a stack of two releases; guard/test_newer_releases.py is quick"),
     # Kill runs: the same work again and again, killed at every step. One kill of each kind is quick.
     FullOnly("faults/test_killed_at_every_step.py", "kill run; handlers' unit tests cover each step"),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from proxy import __version__
-from proxy.cli import config, coordinator, segments, topics
+from proxy.cli import config, coordinator, journal, segments, topics
 from proxy.cli.check import check
 from proxy.cli.connections import connections
 from proxy.cli.fleet import fleet
@@ -32,6 +32,7 @@ app.command()(verify)
 app.add_typer(topics.app, name="topics")
 app.add_typer(segments.app, name="segments")
 app.add_typer(coordinator.app, name="coordinator")
+app.add_typer(journal.app, name="journal")
 app.add_typer(config.app, name="config")
 
 

@@ -25,6 +25,7 @@ _PREAMBLES = {
     "fleet": ("marks.lua",),
     "replication": (),
     "try": (),
+    "adopt": ("server.lua", "shard.lua"),
     "snapshot": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "load": ("server.lua", "shard.lua", "fence.lua", "members.lua", "copied.lua"),
     "commit": ("server.lua", "shard.lua", "fence.lua", "members.lua"),

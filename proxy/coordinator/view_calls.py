@@ -76,7 +76,10 @@ def why_refused(word: str, part: str) -> str:
     if word.startswith("APPLIED"):
         return f"a record of {part} was applied some minutes ago, and its reply is gone"
     if word.startswith("GUARDED"):
-        return f"{part} of the store was begun without a journal; set journal.mode: off, or use an empty store"
+        return (
+            f"{part} of the store was begun without a journal; set journal.mode: off, or run "
+            "`diskless-proxy journal begin`"
+        )
     if word.startswith("FOREIGN"):
         return f"{part} of the store is a view of another journal; fix redis.url, or brokers.bootstrap"
     return f"{part} of the store answers {word}"

@@ -49,6 +49,17 @@ async def settle_journal(client: Store, storage: ObjectStorage, journal: Journal
         raise StoreUnfit(of_another(identity, noted))
 
 
+async def note_journal(storage: ObjectStorage, identity: str) -> None:
+    """Note another journal as the deployment's. Raises StorageError."""
+    await forget_journal(storage)  # objects are never replaced
+    await storage.upload(JOURNAL_KEY, identity.encode(), _ID_BYTES)
+
+
+async def forget_journal(storage: ObjectStorage) -> None:
+    """Drop the note: the deployment has no journal any more. Raises StorageError."""
+    await storage.delete([JOURNAL_KEY])
+
+
 def of_another(identity: str, noted: str) -> str:
     """Return the error for a journal that is not the one that was noted."""
     return (
@@ -81,11 +92,14 @@ async def written_without(client: Store) -> str | None:
         return None
     return (
         "the store was begun without a journal, so a journal lacks its topics; set journal.mode: off to go on "
-        "without one, or use an empty store and an empty storage.url"
+        "without one, or run `diskless-proxy journal begin`"
     )
 
 
 async def check_no_journal(storage: ObjectStorage) -> None:
     """Raise StoreUnfit if the deployment has a journal, which this process is not to use. Raises StorageError."""
     if await stored_journal(storage) is not None:
-        raise StoreUnfit("the deployment that storage.url belongs to has a journal; set journal.mode: required")
+        raise StoreUnfit(
+            "the deployment that storage.url belongs to has a journal; set journal.mode: required, or "
+            "run `diskless-proxy journal end`"
+        )

@@ -91,6 +91,11 @@ async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
     return found
 
 
+async def forget_sides(storage: ObjectStorage) -> None:
+    """Drop what all sides remember: the shards begin new lives that lead to none of it. Raises StorageError."""
+    await storage.delete([stored.key async for stored in storage.objects(_FOLDER) if _KEY.fullmatch(stored.key)])
+
+
 async def remember(
     storage: ObjectStorage, side: str, known: Remembered, before: Remembered | None = None
 ) -> Remembered:

@@ -76,7 +76,7 @@ def missing(name: str) -> str:
     """Return the error for a journal that exists, but whose topic does not."""
     return (
         f"the topic {name} of the journal is missing; it was deleted, or brokers.bootstrap leads to another cluster. "
-        "If the store was begun with journal.mode: off, set that"
+        "If the store was begun with journal.mode: off, set that. If the topic is lost, see docs/journal.md"
     )
 
 

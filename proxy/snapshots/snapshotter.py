@@ -97,7 +97,7 @@ class Snapshotter:
             return
         self._due_since_ms.setdefault(partition, wall_clock_ms())
         del self.kept[partition]
-        await self._take(partition)
+        await self.take(partition)
         await self._tidy(partition)
         self._due_since_ms.pop(partition, None)
 
@@ -126,7 +126,8 @@ class Snapshotter:
             records > 0 and age_ms >= self._settings.snapshot_interval_ms
         )
 
-    async def _take(self, partition: int) -> None:
+    async def take(self, partition: int) -> None:
+        """Take a snapshot of a partition now, unless nothing was ever written to it. Raises as `sweep`, CopyGivenUp."""
         writer = self._snapshots.write(partition)
         if partition == self._view.registry:
             copied = await copy_registry(self._view, writer.keep)

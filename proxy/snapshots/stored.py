@@ -157,5 +157,21 @@ class SnapshotWriter:
         await self._storage.upload(f"{self._folder}{_MANIFEST}", data, len(data))
 
 
+async def has_contents(storage: ObjectStorage, journal: str, partition: int) -> bool:
+    """Return whether a snapshot of a partition has anything in it. Raises StorageError.
+
+    `journal`: identity of the journal, in hex digits.
+    """
+    async for stored in storage.objects(f"{FOLDER}{journal}/{partition}/"):
+        if not stored.key.endswith(f"/{_MANIFEST}"):
+            return True
+    return False
+
+
+async def drop_snapshots(storage: ObjectStorage, journal: str) -> None:
+    """Delete all snapshots of a journal that nobody uses any more. Raises StorageError."""
+    await storage.delete([stored.key async for stored in storage.objects(f"{FOLDER}{journal}/")])
+
+
 def _folder_of(key: str) -> str:
     return key.rpartition("/")[0]
