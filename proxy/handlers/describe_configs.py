@@ -29,7 +29,15 @@ from proxy.config import Settings
 from proxy.diskless.produce_rules import APPEND_LATENCY
 from proxy.process.turns import Turns
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
-from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
+from proxy.topics.topic_configs import (
+    DISKLESS_ENABLE,
+    MAX_MESSAGE_BYTES,
+    MIN_INSYNC_REPLICAS,
+    SEGMENT_BYTES,
+    SHADOW_CONFIGS,
+    as_described,
+    governs_data,
+)
 from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_entity, read_request
@@ -43,6 +51,8 @@ _NOT_CURRENT = (
 _DEFAULT_CONFIG = 5
 _MIN_INSYNC_REPLICAS_SHOWN = "1"
 """The lowest value that brokers allow, and Kafka's own default."""
+_KAFKAS_DEFAULTS = {SEGMENT_BYTES: "1073741824", MAX_MESSAGE_BYTES: "1048588"}
+"""Kafka's own defaults; brokers return them, or what they have in their place, as synonyms."""
 _BOOLEAN, _LONG = 1, 5
 _OUR_OWN = {
     DISKLESS_ENABLE: (_BOOLEAN, "Whether the records of this topic are kept in object storage (KIP-1150)."),
@@ -142,6 +152,7 @@ class DescribeConfigs:
             "cleanup.policy": known.cleanup_policy,
             "retention.ms": str(known.retention_ms),
             "retention.bytes": str(known.retention_bytes),
+            **_KAFKAS_DEFAULTS,
         }
 
 

@@ -5,7 +5,7 @@ records into the log of its placeholder topic, where no reader finds them. So th
 broker, which was asked for the topic's ID right after the Produce and on the same connection, says that the name still
 has the ID that it had while the lease ran. A broker knows of a topic's ID before it appends to that topic, and an ID
 never comes back: the records are in the log of the classic topic. If the ID is another one, the client gets a retriable
-error for what the broker accepted.
+error for what the broker accepted, and for what was too large for a placeholder topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 
 from proxy.client.request import Request
 from proxy.protocol.api_keys import METADATA
-from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
@@ -107,5 +107,8 @@ class Confirmation:
 
 
 def _rejected(answer: PartitionProduced) -> PartitionProduced:
-    """Return an error in the place of an acknowledgement."""
-    return answer if answer.error_code != NONE else PartitionProduced(answer.index, KAFKA_STORAGE_ERROR)
+    """Return a retriable error in the place of an acknowledgement, or of an error that comes from the other topic's
+    configs."""
+    if answer.error_code not in (NONE, MESSAGE_TOO_LARGE):
+        return answer
+    return PartitionProduced(answer.index, KAFKA_STORAGE_ERROR)

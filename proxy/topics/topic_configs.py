@@ -14,6 +14,8 @@ from proxy.records.compression import LEVELS
 
 DISKLESS_ENABLE = "diskless.enable"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+SEGMENT_BYTES = "segment.bytes"
+MAX_MESSAGE_BYTES = "max.message.bytes"
 MAX_APPEND_LATENCY_MS = 60_000
 """A producer's request times out after 30 seconds by default, and its delivery after 120."""
 
@@ -23,7 +25,7 @@ _GOVERN_DATA = (
     "retention.",
     CLEANUP_POLICY,
     "segment.",
-    "max.message.bytes",
+    MAX_MESSAGE_BYTES,
     "message.timestamp.",
     "compression.",
     "delete.retention.ms",
@@ -33,8 +35,15 @@ _GOVERN_DATA = (
     "remote.",
     "local.retention.",
 )
-SHADOW_CONFIGS = {CLEANUP_POLICY: DELETE, "retention.ms": "-1", "retention.bytes": "-1"}
-"""Configs of a placeholder topic, which keep transaction markers until they are read."""
+SHADOW_CONFIGS = {
+    CLEANUP_POLICY: DELETE,
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    SEGMENT_BYTES: "16777216",
+    MAX_MESSAGE_BYTES: "100",
+}
+"""Configs of a placeholder topic. They keep transaction markers, which have 78 bytes, until the proxies delete them. A
+larger batch did not come through a proxy, so brokers reject it."""
 _ONLY = {
     "remote.storage.enable": {"false"},
 }
@@ -47,7 +56,7 @@ _LONGEST, _LARGEST = 2**63 - 1, 2**31 - 1
 _WHOLE_NUMBERS: dict[str, Container[int]] = {
     "retention.ms": range(-1, _LONGEST + 1),
     "retention.bytes": range(-(2**63), _LONGEST + 1),
-    "max.message.bytes": range(_LARGEST + 1),
+    MAX_MESSAGE_BYTES: range(_LARGEST + 1),
     "message.timestamp.difference.max.ms": range(_LONGEST + 1),
     "message.timestamp.after.max.ms": range(_LONGEST + 1),
     "message.timestamp.before.max.ms": range(_LONGEST + 1),
@@ -153,5 +162,5 @@ def as_described(name: str, value: str) -> str:
 
 
 def shadow_configs(configs: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the configs for the placeholder topic: those that are the brokers' own affair, and unlimited retention."""
+    """Return the configs for the placeholder topic: its own, and those that concern the brokers alone."""
     return {name: value for name, value in configs.items() if not governs_data(name)} | SHADOW_CONFIGS

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
@@ -20,7 +21,7 @@ from proxy.demo.stack import Stack
 from proxy.housekeeping.stray import StrayRecords
 from tests.support.confluent import produce, read
 from tests.support.metrics import Metrics
-from tests.support.records import samples, stored
+from tests.support.records import Sample, samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, new_topic, offsets, replica_count
 from tests.support.waiting import wait_for
 
@@ -116,7 +117,10 @@ def test_records_produced_to_the_brokers_are_counted_and_not_served(stack: Stack
     topic, untouched = (new_topic(stack, label, DISKLESS) for label in ("stray", "no-stray"))
     sent = samples(3, "right way")
     produce(stack.bootstrap("rack-a"), topic, sent)
-    produce(stack.direct_bootstrap, topic, samples(4, "past the proxies"))
+    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
+        produce(stack.direct_bootstrap, topic, [Sample(None, b"larger than a marker" * 5, (), 1_000)])
+    for _ in range(4):
+        produce(stack.direct_bootstrap, topic, [Sample(None, b"past the proxies", (), 1_000)])
 
     def counted() -> float:
         return max(Metrics(stack, rack).value("stray_records", topic=topic) for rack in stack.proxies)

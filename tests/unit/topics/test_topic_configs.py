@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.records.batches import control_batch
 from proxy.topics.topic_configs import (
+    SHADOW_CONFIGS,
     ConfigRefused,
     as_described,
     diskless_by_name,
@@ -37,7 +39,15 @@ def test_the_placeholder_keeps_its_own_configs() -> None:
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
+        "segment.bytes": "16777216",
+        "max.message.bytes": "100",
     }
+
+
+def test_a_marker_fits_into_the_placeholder_topic() -> None:
+    ids = {"producer_id": 2**62, "producer_epoch": 32_767, "coordinator_epoch": 2**31 - 1}
+    marker = control_batch(2**40, 2**31 - 1, **ids, committed=True, timestamp_ms=2**41, log_append_time=False)
+    assert len(marker) <= int(SHADOW_CONFIGS["max.message.bytes"])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,7 @@ def test_configs_of_compaction_stay_out_of_the_placeholder() -> None:
         "max.compaction.lag.ms": "4",
     }
     assert registry_configs(configs) == configs | {"diskless.enable": "true"}
-    assert shadow_configs(configs) == {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    assert shadow_configs(configs) == SHADOW_CONFIGS
 
 
 def test_diskless_enable_decides_over_the_name() -> None:
