@@ -27,6 +27,7 @@ QUICK_HOUSEKEEPING = {
     "fetch": {"replica_grace_ms": 3_000},
     "limits": {"max_counted_topics": 10_000},
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 3_000},
+    "transactions": {"markers_kept_ms": 3_000},
 }
 """Settings with which retention and deletions run all the time besides every test. A look at all objects, or at all
 topics, costs the more the more tests have run, so such looks are not as frequent."""

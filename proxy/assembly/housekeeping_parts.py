@@ -18,6 +18,7 @@ from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.named_diskless import NamedDiskless
+from proxy.housekeeping.old_markers import OldMarkers
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
@@ -58,6 +59,16 @@ def build_housekeeping(
         is_registered=lambda name: registry.find(name) is not None,
     )
     snapshotter = _snapshotter(process, stores)
+    shadows = Shadows(
+        cluster, registry, creation.reservations, confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000
+    )
+    old_markers = OldMarkers(
+        cluster,
+        coordinator.transactions,
+        shadows.stray.without_strays,
+        kept_ms=settings.transactions.markers_kept_ms,
+        now_ms=wall_clock_ms,
+    )
     return HousekeepingParts(
         named_diskless=named_diskless,
         snapshotter=snapshotter,
@@ -68,12 +79,7 @@ def build_housekeeping(
             cluster,
             Retention(coordinator, registry),
             GarbageCollector(coordinator, storage, settings.garbage, process.stats),
-            Shadows(
-                cluster,
-                registry,
-                creation.reservations,
-                confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
-            ),
+            shadows,
             IndexPacker(coordinator, registry, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(coordinator, registry),
             fenced=lambda: coordinator.fence.fenced,
@@ -82,6 +88,7 @@ def build_housekeeping(
             rollups=accounting.rollup_expiry,
             named_diskless=named_diskless,
             snapshotter=snapshotter,
+            old_markers=old_markers,
         ),
     )
 

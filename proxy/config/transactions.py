@@ -18,3 +18,6 @@ class Transactions(Section):
     followed_ms: int = Field(default=600_000, ge=1_000)
     """How long a placeholder topic's partition is read after its last transaction. After that, the first marker of the
     next transaction is read up to a second later."""
+    markers_kept_ms: int = Field(default=86_400_000, ge=0)
+    """How long a marker stays in its placeholder topic after it was written. It is read again if Redis is restored from
+    a backup without a journal: set it to more than the age of your oldest backup."""

@@ -23,6 +23,8 @@ from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.named_diskless import NamedDiskless
+from proxy.housekeeping.old_markers import OldMarkers
+from proxy.housekeeping.old_markers import interval_ms as old_markers_interval_ms
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNKNOWN, Retention
 from proxy.housekeeping.shadows import Shadows
@@ -66,6 +68,7 @@ class Housekeeper:
         rollups: RollupExpiry | None = None,
         named_diskless: NamedDiskless | None = None,
         snapshotter: Snapshotter | None = None,
+        old_markers: OldMarkers | None = None,
     ) -> None:
         self._fenced = fenced
         self._gone_back = gone_back
@@ -98,6 +101,9 @@ class Housekeeper:
             self._work.append(
                 ("snapshots", lambda: min(CHECK_MS, settings.journal.snapshot_interval_ms), snapshotter.sweep)
             )
+        if old_markers is not None:
+            kept_ms = old_markers.kept_ms
+            self._work.append(("old markers", lambda: old_markers_interval_ms(kept_ms), old_markers.delete))
         if named_diskless is not None:
             every = settings.brokers
             self._work.append(("diskless names", lambda: every.stray_records_interval_ms, named_diskless.look))

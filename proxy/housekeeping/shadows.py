@@ -62,7 +62,7 @@ class Shadows:
         self.foreign = False
         """Whether the brokers that were asked last are those of another Kafka cluster."""
         self._all_missing = False
-        self._stray = StrayRecords(cluster)
+        self.stray = StrayRecords(cluster)
         self._refused: str | None = None
         self.stray_records: dict[str, int] = {}
         """Stray records by topic at the last check, in the proxy that holds the lease."""
@@ -82,7 +82,7 @@ class Shadows:
 
     async def look_for_strays(self) -> None:
         """Count the records in shadows' logs. Raises BrokerUnreachable and ProtocolError."""
-        counts = await self._stray.look([topic.topic_id for topic in self._topics.all() if topic.state == "live"])
+        counts = await self.stray.look([topic.topic_id for topic in self._topics.all() if topic.state == "live"])
         for name, count in counts.items():
             if count > self.stray_records.get(name, 0):
                 log.error(
@@ -94,15 +94,15 @@ class Shadows:
                     "brokers: docs/operations/past-the-proxies.md",
                 )
         self.stray_records = counts
-        if self._stray.refused not in (None, self._refused):
+        if self.stray.refused not in (None, self._refused):
             log.warning(
                 "shadow_not_readable",
-                reason=self._stray.refused,
+                reason=self.stray.refused,
                 effect="records that a producer sends to the brokers directly, not through the proxies, may "
                 "stay unnoticed",
                 remedy="allow the proxy's principal Read on all topics",
             )
-        self._refused = self._stray.refused
+        self._refused = self.stray.refused
 
     def lease_lost(self) -> None:
         """Another proxy looks from now on."""

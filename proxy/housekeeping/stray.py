@@ -31,13 +31,15 @@ _NO_EPOCH = -1
 
 
 @dataclass(slots=True)
-class _Looked:
+class Looked:
     """How far a shadow's log was looked through."""
 
     topic_id: bytes
     log_start: int = 0
     position: int = 0
+    """Offset up to which it was."""
     records: int = 0
+    """Stray records that were found."""
 
 
 class StrayRecords:
@@ -45,7 +47,7 @@ class StrayRecords:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._looked: dict[Partition, _Looked] = {}
+        self._looked: dict[Partition, Looked] = {}
         self._fetches_left = 0
         self.refused: str | None = None
         """Why some shadow's log that holds anything can't be read, as of the last look; None where all could."""
@@ -78,6 +80,14 @@ class StrayRecords:
             counts[name] += looked.records
         return {name: count for name, count in counts.items() if count}
 
+    def without_strays(self) -> dict[Partition, Looked]:
+        """Return the partitions in which the last look has found markers only. Their logs may have more by now."""
+        return {
+            partition: looked
+            for partition, looked in self._looked.items()
+            if not looked.records and looked.position > looked.log_start
+        }
+
     async def _look_at(self, leader: ServiceConnection, partitions: Mapping[Partition, bytes]) -> None:
         ends = await list_offsets(leader, partitions, _LATEST)
         held = [partition for partition, end in ends.items() if end > 0]
@@ -88,10 +98,10 @@ class StrayRecords:
         for partition, log_start in (await list_offsets(leader, held, _EARLIEST)).items():
             looked = self._looked.get(partition)
             if looked is None or looked.topic_id != partitions[partition] or looked.log_start != log_start:
-                looked = self._looked[partition] = _Looked(partitions[partition], log_start, log_start)
+                looked = self._looked[partition] = Looked(partitions[partition], log_start, log_start)
             await self._read(leader, partition, looked, ends[partition])
 
-    async def _read(self, leader: ServiceConnection, partition: Partition, looked: _Looked, end: int) -> None:
+    async def _read(self, leader: ServiceConnection, partition: Partition, looked: Looked, end: int) -> None:
         while looked.position < end and self._fetches_left:
             self._fetches_left -= 1
             fetched = await _fetch(leader, partition, looked.position)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import consumer, produce, take
@@ -235,6 +236,26 @@ def test_clients_are_held_at_version_1(near: str) -> None:
     assert (versions[0], versions[26], versions[28]) == (11, 4, 4)
     (feature,) = (one for one in answer["finalized_features"] if one["name"] == "transaction.version")
     assert feature["max_version_level"] == 1
+
+
+def test_old_markers_leave_the_placeholder_topic(stack: Stack, near: str, diskless: str) -> None:
+    """The next transaction's marker has the next offset there, and ends it."""
+    direct, partition = AdminClient({"bootstrap.servers": stack.direct_bootstrap}), TopicPartition(diskless, 0)
+
+    def kept() -> tuple[int, int]:
+        """Return the first offset of the placeholder topic, and the one after its last."""
+        found = [direct.list_offsets({partition: spec}) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+        first, end = (answer[partition].result(30).offset for answer in found)
+        return first, end
+
+    producer = RawProducer(near, diskless)
+    for number in range(3):
+        assert (producer.add(diskless), producer.produce(diskless, b"%d" % number)) == (NONE, NONE)
+        assert producer.end(commit=True) == NONE
+    wait_for(lambda: kept() == (3, 3), "old markers are deleted")
+    assert (producer.add(diskless), producer.produce(diskless, b"3"), producer.end(commit=True)) == (NONE, NONE, NONE)
+    wait_until_stable(near, diskless, 8)
+    assert committed_values(near, diskless, 4) == [b"0", b"1", b"2", b"3"]
 
 
 def test_an_operator_ends_a_transaction(stack: Stack, near: str, diskless: str, tools: JavaTools) -> None:

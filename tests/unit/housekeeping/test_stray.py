@@ -7,7 +7,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v11.response import FetchResponse
 
-from proxy.housekeeping.stray import StrayRecords, _count, _Looked
+from proxy.housekeeping.stray import Looked, StrayRecords, _count
 from proxy.wire.cold import encode, milliseconds
 from tests.batches import make_batch
 
@@ -59,7 +59,18 @@ async def test_a_broker_that_throttles_ends_the_look() -> None:
     cluster: Any = None
     stray = StrayRecords(cluster)
     stray._fetches_left = 9
-    looked = _Looked(bytes(16))
+    looked = Looked(bytes(16))
     for partition in (0, 1):
         await stray._read(leader, ("t", partition), looked, 5)
     assert (asked, looked.position, stray.refused) == (1, 0, None)
+
+
+def test_partitions_with_markers_only() -> None:
+    cluster: Any = None
+    stray = StrayRecords(cluster)
+    stray._looked = {
+        ("markers", 0): Looked(bytes(16), 2, 5),
+        ("stray", 0): Looked(bytes(16), 0, 5, records=1),
+        ("not-read", 0): Looked(bytes(16), 3, 3),
+    }
+    assert list(stray.without_strays()) == [("markers", 0)]

@@ -7,14 +7,16 @@ from collections import defaultdict
 from typing import Any
 
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.coordinator.interface import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from proxy.coordinator.interface_transactions import Marker
-from proxy.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
+from proxy.protocol.api_keys import DELETE_RECORDS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
 from proxy.protocol.errors import (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
 )
 from proxy.records.batches import control_batch
@@ -39,22 +41,31 @@ class Shadow:
         """Batches from offset 0 on, also deleted ones."""
         self.epochs: list[int] = []
         """Leader epoch of each."""
+        self.times: list[int] = []
+        """Timestamp of each."""
 
     @property
     def end(self) -> int:
         return len(self.batches)
 
-    def append(self, producer_id: int, epoch: int, *, committed: bool = True) -> Marker:
-        marker = Marker(self.end, producer_id, epoch, 0, committed, 1_000)
+    def append(self, producer_id: int, epoch: int, *, committed: bool = True, timestamp_ms: int = 1_000) -> Marker:
+        marker = Marker(self.end, producer_id, epoch, 0, committed, timestamp_ms)
         fields = marker._asdict()
         self.batches.append(control_batch(fields.pop("offset"), self.epoch, **fields))
         self.epochs.append(self.epoch)
+        self.times.append(timestamp_ms)
         return marker
 
     def move(self, node_id: int, *, end: int | None = None) -> None:
         """Elect another leader, whose log ends earlier if the election is unclean."""
         self.node_id, self.epoch = node_id, self.epoch + 1
-        del self.batches[self.end if end is None else end :], self.epochs[self.end :]
+        del self.batches[self.end if end is None else end :], self.epochs[self.end :], self.times[self.end :]
+
+    def offset_of(self, timestamp: int) -> int:
+        """Return what ListOffsets does."""
+        if timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            return self.start if timestamp == EARLIEST_TIMESTAMP else self.end
+        return next((at for at in range(self.start, self.end) if self.times[at] >= timestamp), -1)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to `epoch`, and its end offset (`LeaderEpochFileCache.endOffsetFor`)."""
@@ -73,6 +84,9 @@ class Brokers:
     def __init__(self) -> None:
         self.shadows: dict[Log, Shadow] = {}
         self.down: set[int] = set()
+        self.may_delete = True
+        self.deletions: list[tuple[int, set[Log]]] = []
+        """Node and partitions of each DeleteRecords."""
         self.fetches: list[tuple[int, int, int, set[Log]]] = []
         """Node, session epoch, time to wait and named partitions of each Fetch."""
         self.metadata_requests = 0
@@ -126,6 +140,8 @@ class Connection:
         asked = read_request(api_key, version, body)
         if api_key == LIST_OFFSETS:
             return self._list_offsets(version, asked)
+        if api_key == DELETE_RECORDS:
+            return self._delete_records(version, asked)
         assert api_key == OFFSET_FOR_LEADER_EPOCH
         return self._epochs(version, asked)
 
@@ -177,7 +193,7 @@ class Connection:
                 "partitions": [
                     {
                         "partition_index": one.partition_index,
-                        "offset": self._brokers.shadows[bytes.fromhex(topic.name), one.partition_index].start,
+                        "offset": self._shadow(topic.name, one.partition_index).offset_of(one.timestamp),
                         "timestamp": -1,
                         "leader_epoch": 0,
                     }
@@ -187,6 +203,25 @@ class Connection:
             for topic in asked.topics
         ]
         return _answer(LIST_OFFSETS, version, topics=topics)
+
+    def _shadow(self, name: str, index: int) -> Shadow:
+        return self._brokers.shadows[bytes.fromhex(name), index]
+
+    def _delete_records(self, version: int, asked: Any) -> memoryview:
+        def answer(name: str, one: Any) -> dict[str, int]:
+            shadow = self._shadow(name, one.partition_index)
+            error_code = NONE if self._brokers.may_delete else TOPIC_AUTHORIZATION_FAILED
+            if error_code == NONE:
+                shadow.start = max(shadow.start, one.offset)
+            return {"partition_index": one.partition_index, "low_watermark": shadow.start, "error_code": error_code}
+
+        named = {(bytes.fromhex(topic.name), one.partition_index) for topic in asked.topics for one in topic.partitions}
+        self._brokers.deletions.append((self._node_id, named))
+        topics = [
+            {"name": topic.name, "partitions": [answer(topic.name, one) for one in topic.partitions]}
+            for topic in asked.topics
+        ]
+        return _answer(DELETE_RECORDS, version, topics=topics)
 
     def _epochs(self, version: int, asked: Any) -> memoryview:
         def answer(topic: Any, one: Any) -> dict[str, int]:
