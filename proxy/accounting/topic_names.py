@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from proxy.brokers.broker_metadata import Ask, named_topics
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.process.turns import Turns
+from proxy.process.waiting import wait_at_most
 from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.telemetry.stats import Stats
 from proxy.topics.classic import TopicReference
@@ -47,11 +48,7 @@ class TopicNames:
         """Confirm topics regularly, forever."""
         stale = self._topics.classic.stale
         while True:
-            try:
-                async with asyncio.timeout(_EVERY_S):
-                    await stale.wait()
-            except TimeoutError:
-                pass
+            await wait_at_most(stale, _EVERY_S)
             stale.clear()
             await self.confirm()
             await asyncio.sleep(_PAUSE_S)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from proxy.client.client import Client
@@ -31,6 +30,7 @@ from proxy.fetching.replica import ReplicaReads, ReplicaReply, ReplicaSource
 from proxy.fetching.route import Route, Routes
 from proxy.fetching.watermarks import Ends
 from proxy.process.turns import Turns, finish
+from proxy.process.waiting import wait_at_most
 from proxy.quotas.quotas import Quotas
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
@@ -321,10 +321,7 @@ class Fetching:
         if news is None:
             await asyncio.sleep(wait_s)
             return
-        # Python 3.11's wait_for would lose a cancellation that comes together with the news.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await news.wait()
+        await wait_at_most(news, wait_s)
 
     def _forward(self, slot: Slot) -> None:
         """The client's own request, for the rest of its time, and without a session."""

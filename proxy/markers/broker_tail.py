@@ -19,6 +19,7 @@ from proxy.markers.leaders import Log, ShadowLeaders
 from proxy.markers.messages import FETCH_VERSION, Fetched, Place, fetch_answer, fetch_request
 from proxy.markers.reader import MarkerReader, Outcome
 from proxy.markers.session import FetchSession
+from proxy.process.waiting import wait_at_most
 from proxy.protocol.api_keys import FETCH
 from proxy.protocol.errors import NONE
 from proxy.wire.errors import ProtocolError
@@ -147,11 +148,7 @@ class BrokerTail:
     async def _idle(self) -> None:
         """Wait until a shadow joins, or a pause may be over."""
         self._woken.clear()
-        try:
-            async with asyncio.timeout(_PAUSE_S):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self._woken, _PAUSE_S)
 
     async def _ask(self, connection: ServiceConnection, body: bytes, places: dict[Log, Place]) -> Fetched | None:
         """Return the answer; None after a failure, and a pause."""

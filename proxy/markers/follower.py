@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 
 import structlog
 
@@ -27,6 +26,7 @@ from proxy.coordinator.shards import partition_key, shard_of
 from proxy.markers.broker_tail import BrokerTail, Failures
 from proxy.markers.leaders import Log, ShadowLeaders
 from proxy.markers.reader import MarkerReader
+from proxy.process.waiting import wait_at_most
 from proxy.routing.sticky import sticky_choice
 from proxy.telemetry.outage import Outage
 from proxy.wire.errors import ProtocolError
@@ -128,9 +128,7 @@ class MarkerFollower:
         if self._failing_since_s:
             await asyncio.sleep(_RETRY_S)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(next_look_s):
-                await self._woken.wait()
+        await wait_at_most(self._woken, next_look_s - self._now())
         self._woken.clear()
 
     def _is_own(self, one: Log) -> bool:

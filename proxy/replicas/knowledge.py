@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
 
 from proxy.brokers.states import ClassicTopic
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.process.waiting import wait_at_most
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE
 from proxy.telemetry.outage import Outage
@@ -170,9 +170,7 @@ class Replicas:
             until_s = min(until_s, self._stale_asked_s + _STALE_AGAIN_S)
         wait_s = until_s - self._now()
         if wait_s > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
+            await wait_at_most(self._woken, wait_s)
 
     def _begin_round(self) -> None:
         self._round += 1

@@ -28,6 +28,7 @@ from proxy.admin.process_source import process_registry
 from proxy.admin.sums import WorkerMetrics, metrics_page
 from proxy.config import Settings
 from proxy.process.ports import HeldPorts, StartError
+from proxy.process.waiting import wait_at_most
 from proxy.server.reload import Reloader
 from proxy.server.worker_messages import (
     Answer,
@@ -312,7 +313,7 @@ class Workers:
                 log.info("workers_ready", workers=len(workers))
                 return
             self._not_ready = waiting[0] if waiting else "starting"
-            await self._pause(_POLL_S)
+            await wait_at_most(self._stop, _POLL_S)
 
     async def _keep(self, number: int, ports: HeldPorts) -> None:
         """Start the worker, and restart it whenever it ends by itself."""
@@ -324,7 +325,7 @@ class Workers:
                 worker = self._workers[number] = await _Worker.start(number, self.settings)
             except OSError as error:  # no more processes, memory or descriptors
                 log.error("worker_not_started", worker=number, reason=str(error), tried_again_in_s=pause_s)
-                await self._pause(pause_s)
+                await wait_at_most(self._stop, pause_s)
                 pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
                 continue
             if self._stop.is_set():
@@ -343,13 +344,5 @@ class Workers:
             self._restarts += 1
             reason = worker.cant_start or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
             log.error("worker_ended", worker=number, reason=reason, started_again_in_s=pause_s)
-            await self._pause(pause_s)
+            await wait_at_most(self._stop, pause_s)
             pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, or return early if the stop comes first."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
-        except TimeoutError:
-            pass

@@ -17,6 +17,7 @@ from proxy.coordinator.fleet_lease import FleetLease
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import RegistrySnapshot
 from proxy.process.turns import Turns
+from proxy.process.waiting import wait_at_most
 from proxy.protocol.errors import NONE
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.topics.classic import TopicReference
@@ -62,11 +63,7 @@ class ClassicProof:
         """Prove topics whenever the lease is out, forever."""
         unknown = self._topics.classic.unknown
         while True:
-            try:
-                async with asyncio.timeout(_EVERY_S):
-                    await unknown.wait()
-            except TimeoutError:
-                pass
+            await wait_at_most(unknown, _EVERY_S)
             unknown.clear()
             try:
                 await self.step()
