@@ -18,8 +18,8 @@ from proxy.coordinator.packing_state import NOTHING_KNOWN, pack_shard_header
 from proxy.coordinator.shards import REGISTRY_PREFIX, shard_prefix
 
 _BY_JOURNAL = Struct(">16sq8s")
-_STATE = Struct(">8s52x16s")
-"""Incarnation, and the identity of the journal, in a shard's STATE (`lua/shard.lua`)."""
+_STATE = Struct(">8sQ44x16s")
+"""Incarnation, sequence, and the identity of the journal, in a shard's STATE (`lua/shard.lua`)."""
 _JOURNAL_INCARNATION = b"journal\0"
 _REGISTRY_META = f"{REGISTRY_PREFIX}meta"
 _REPLIES_DROPPED = 10_000
@@ -41,6 +41,8 @@ class Part(NamedTuple):
     order: Order
     journal: bytes = b""
     """Identity of the journal."""
+    position: int = 0
+    """Position of the next record to apply; of a shard without a journal, the number of its writes."""
     problem: str = ""
     """Why its order can't be handed over; empty if it can."""
 
@@ -64,19 +66,21 @@ async def _shard(client: Store, shard: int) -> Part:
         problem = f"a snapshot of shard {shard} was not loaded to its end; start a proxy, which does that, and stop it"
     if not isinstance(state, bytes):
         return Part(Order.NOTHING, problem=problem)
-    incarnation, journal = _STATE.unpack_from(state)
+    incarnation, position, journal = _STATE.unpack_from(state)
     if incarnation == _JOURNAL_INCARNATION:
-        return Part(Order.JOURNAL, journal, problem)
-    return Part(Order.STORE, problem=problem)
+        return Part(Order.JOURNAL, journal, position, problem)
+    return Part(Order.STORE, position=position, problem=problem)
 
 
 async def _registry(client: Store) -> Part:
     async with store_call(client, "reading the registry of diskless topics"):
-        version, journal, fenced = await client.hmget(_REGISTRY_META, ["version", "journal", "fenced"])
+        version, journal, fenced, applied = await client.hmget(
+            _REGISTRY_META, ["version", "journal", "fenced", "applied"]
+        )
     if fenced is not None:
         return Part(Order.STORE, problem="the registry is fenced; see `diskless-proxy coordinator check`")
     if isinstance(journal, bytes):
-        return Part(Order.JOURNAL, journal)
+        return Part(Order.JOURNAL, journal, int(applied or 0))
     return Part(Order.NOTHING if version is None else Order.STORE)
 
 

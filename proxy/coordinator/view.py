@@ -261,7 +261,7 @@ class View:
         """Apply the journal's records from position `at` on, up to `until`; others may do so at the same time."""
         if at == 0 and until > 0:
             with self.rebuilds.of(shard):
-                await self._help_from(shard, await self._load(shard, at), until)
+                await self._help_from(shard, await self.load(shard, at), until)
         else:
             await self._help_from(shard, at, until)
 
@@ -272,7 +272,7 @@ class View:
                 try:
                     records = await self._journal.read(shard, at, MAX_READ_BYTES)
                 except PositionTrimmed:
-                    began = await self._load(shard, at)
+                    began = await self.load(shard, at)
                     if began <= at:
                         raise
                     at = began
@@ -284,8 +284,11 @@ class View:
             at = await self._apply_records(shard, [record for record in records if record.position < until], until)
         self.helped_records += max(at - began, 0)
 
-    async def _load(self, partition: int, at: int) -> int:
-        """Load the newest snapshot if it is ahead of a position; return the position of the next record to apply."""
+    async def load(self, partition: int, at: int) -> int:
+        """Load the newest snapshot of a partition that is ahead of a position, if there is one.
+
+        Return the position of the next record to apply. Raises CoordinatorUnavailable.
+        """
         if partition == self.registry:
             return await self._loader.load_registry(partition, at)
         return await self._loader.load(partition, at)

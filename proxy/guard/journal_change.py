@@ -22,10 +22,11 @@ from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Journal, JournalUnavailable
 from proxy.coordinator.journal_records import JournalledCall, pack_record
-from proxy.coordinator.layout import check_layout
+from proxy.coordinator.layout import check_layout, settle_layout
 from proxy.coordinator.view_calls import part_name
-from proxy.guard.identity import check_identity, store_identity
+from proxy.guard.identity import adopt_identity, check_identity, store_identity, stored_identity
 from proxy.guard.journal_identity import forget_journal, note_journal, of_another, stored_journal
+from proxy.guard.journal_loss import Restored, restore_snapshots
 from proxy.guard.remembered import forget_sides
 from proxy.journal.errors import JournalUnfit
 from proxy.journal.journal import KafkaJournal
@@ -54,10 +55,12 @@ class Change(NamedTuple):
 
 
 @asynccontextmanager
-async def opened_change(settings: Settings, *, create_missing: bool) -> AsyncIterator[Change]:
+async def opened_change(settings: Settings, *, create_missing: bool, emptied: bool = False) -> AsyncIterator[Change]:
     """Open store, storage and journal of the settings, whatever their `journal.mode` is.
 
-    `create_missing`: create the journal's topic if it is missing. Raises StoreUnfit, CoordinatorUnavailable,
+    `create_missing`: create the journal's topic if it is missing. `emptied`: the store may have lost its identity.
+
+    Raises StoreUnfit, CoordinatorUnavailable,
     StorageError.
     """
     storage = open_storage(settings.storage, settings.storage_class)
@@ -68,7 +71,8 @@ async def opened_change(settings: Settings, *, create_missing: bool) -> AsyncIte
     journal = KafkaJournal(settings.journal, cluster, partitions=settings.redis.shards + 1, stats=stats)
     try:
         await check_layout(client, settings.redis)
-        await check_identity(client, storage)
+        if not emptied or (await store_identity(client))[0] is not None:
+            await check_identity(client, storage)
         await _nobody_runs(client)
         await cluster.refresh()
         await journal.open(create_missing=create_missing)
@@ -92,6 +96,24 @@ async def _nobody_runs(client: Store) -> None:
             f"proxies run: {', '.join(names)}; stop them all. A proxy that was killed counts until its lease ends, in "
             f"{left_s:.0f} s"
         )
+
+
+async def restore(change: Change, gap: int) -> list[Restored]:
+    """Bring a store that was lost together with its journal back to its newest snapshots; `begin_journal` follows.
+
+    `gap`: offsets that may have been given in a shard since. Raises StoreUnfit if there is nothing to restore from;
+    CoordinatorUnavailable, JournalUnavailable and StorageError.
+    """
+    noted = await stored_journal(change.storage)
+    if noted is None:
+        raise StoreUnfit("the deployment has no journal, so there are no snapshots to restore")
+    if noted == change.journal.identity.hex():
+        raise StoreUnfit(_has_it(change))
+    identity = await stored_identity(change.storage)
+    if identity is not None:
+        await settle_layout(change.client, change.settings.redis)
+        await adopt_identity(change.client, identity)
+    return await restore_snapshots(change.client, change.storage, change.settings, bytes.fromhex(noted), gap)
 
 
 async def begin_journal(change: Change) -> None:
@@ -135,7 +157,8 @@ async def _check_parts(change: Change, noted: str | None) -> None:
             raise StoreUnfit(f"{name} of the store is a view of another journal; fix redis.url or storage.url")
         if part.order is Order.NOTHING and noted and await has_contents(change.storage, noted, partition):
             raise StoreUnfit(
-                f"{name} of the store is empty, and there are snapshots of it: the store has lost its data; restore it"
+                f"{name} of the store is empty, and there are snapshots of it: the store has lost its data; restore a "
+                "backup of the store, or accept the loss with --from-snapshots"
             )
 
 
@@ -181,12 +204,16 @@ async def _trim(change: Change, marker: bytes) -> None:
         if not records or records[0].value != marker:
             untrimmed = []
     if not untrimmed:
-        raise StoreUnfit(
-            f"the topic {change.settings.journal.topic} is the journal that this deployment has: there is nothing to "
-            "begin. If it has lost records, delete the topic or set journal.topic to another name, and begin again"
-        )
+        raise StoreUnfit(_has_it(change))
     for partition in untrimmed:
         await change.journal.trim(partition, FIRST)
+
+
+def _has_it(change: Change) -> str:
+    return (
+        f"the topic {change.settings.journal.topic} is the journal that this deployment has: there is nothing to "
+        "begin. If it has lost records, delete the topic or set journal.topic to another name, and begin again"
+    )
 
 
 async def end_journal(change: Change) -> None:

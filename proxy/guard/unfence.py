@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from proxy.coordinator.interface_registry import RegistryChange
 from proxy.coordinator.packing_state import Unfenced
+from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
 from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, read_remembered, remember
@@ -80,7 +81,7 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     registry_version = -1
     if shard is None:
         registry_version = await _accept_registry(guarded, verdict)
-    logs = await _logs_by_shard(guarded)
+    logs = await logs_by_shard(guarded.registry, guarded.settings.redis.shards)
     done = {}
     for one in shards:
         done[one] = await guarded.coordinator.shards.unfence(one, gap, logs.get(one, ()))
@@ -114,13 +115,16 @@ async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
     return await guarded.registry.accept_loss(seen + _REGISTRY_GAP)
 
 
-async def _logs_by_shard(guarded: Guarded) -> dict[int, list[tuple[bytes, int]]]:
-    """Return the logs that live according to the registry: an emptied shard does not know of them any more."""
+async def logs_by_shard(registry: RedisTopicRegistry, count: int) -> dict[int, list[tuple[bytes, int]]]:
+    """Return the logs that live according to the registry: an emptied shard does not know of them any more.
+
+    `count`: number of shards.
+    """
     shards: dict[int, list[tuple[bytes, int]]] = {}
-    for topic in (await guarded.registry.load()).topics:
+    for topic in (await registry.load()).topics:
         if topic.state != "live":
             continue
         for partition in range(topic.partitions):
-            shard = shard_of(partition_key(topic.topic_id, partition), guarded.settings.redis.shards)
+            shard = shard_of(partition_key(topic.topic_id, partition), count)
             shards.setdefault(shard, []).append((topic.topic_id, partition))
     return shards

@@ -20,7 +20,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import STORE_KEY, shard_prefix
 from proxy.guard.identity import settle_identity, store_identity
-from proxy.guard.journal_change import FIRST, Change, begin_journal, end_journal
+from proxy.guard.journal_change import FIRST, Change, begin_journal, end_journal, restore
 from proxy.guard.journal_identity import check_no_journal, settle_journal, stored_journal
 from proxy.guard.remembered import Remembered, read_sides, remember
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
@@ -32,6 +32,7 @@ from tests.integration.coordinator.contract import TOPIC, commit, idempotent, pl
 from tests.support.memory_journal import MemoryJournal
 
 SHARDS = 3
+GAP = 1000
 PARTITIONS = 20
 """Partitions of the topic: they are in two of the shards; the third one is empty."""
 
@@ -369,3 +370,58 @@ async def test_a_deployment_without_a_journal_has_none_to_end(change: Change) ->
     await fill(Proxy(change, None))
     with pytest.raises(StoreUnfit, match="has no journal"):
         await end_journal(change)
+
+
+async def test_a_store_that_was_lost_with_its_journal_goes_back_to_snapshots(change: Change, steps: Steps) -> None:
+    lost = MemoryJournal()
+    await settle_journal(change.client, change.storage, lost, change.partitions)
+    await fill(Proxy(change, lost))
+    await Proxy(change, lost).take_snapshots()
+    await commit(Proxy(change, lost).coordinator, plain(4))  # offsets 5 to 8, which no snapshot has
+    await change.client.flushall()
+    for number in range(1000):
+        steps.left = number
+        try:
+            restored = await restore(change, GAP)
+            steps.left = None
+            await begin_journal(change)
+        except BrokenOff:
+            steps.left = None
+        else:
+            break
+    assert number == SHARDS
+    assert restored[-1].from_snapshot
+    assert max(one.position for one in restored[:-1]) > 0
+    assert isinstance(change.journal, MemoryJournal)
+    await settle_journal(change.client, change.storage, change.journal, change.partitions)
+    proxy = Proxy(change, change.journal)
+    (answer,) = await proxy.coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 30)])
+    assert [(row.base_offset, row.last_offset) for row in answer.rows] == [(0, 4)]
+    assert answer.high_watermark >= 5 + GAP
+    (batch,) = await commit(proxy.coordinator, plain(1))
+    assert batch.base_offset == answer.high_watermark
+    assert reported(await commit(proxy.coordinator, idempotent(0, 2))) == [(0, 3, True)]
+    assert {topic.name for topic in (await proxy.registry.load()).topics} == {"one", "two"}
+    after = await contents(proxy)
+    await empty(change)
+    assert await contents(Proxy(change, change.journal)) == after
+
+
+async def test_of_store_and_snapshot_the_newer_one_counts(change: Change) -> None:
+    lost = MemoryJournal()
+    await settle_journal(change.client, change.storage, lost, change.partitions)
+    await fill(Proxy(change, lost))
+    await Proxy(change, lost).take_snapshots()
+    await commit(Proxy(change, lost).coordinator, plain(4))
+    restored = await restore(change, GAP)
+    assert not any(one.from_snapshot for one in restored)
+    await begin_journal(change)
+    assert isinstance(change.journal, MemoryJournal)
+    (answer,) = await Proxy(change, change.journal).coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 30)])
+    assert answer.rows[-1].last_offset == 8
+
+
+async def test_without_a_journal_there_is_nothing_to_restore(change: Change) -> None:
+    await fill(Proxy(change, None))
+    with pytest.raises(StoreUnfit, match="no snapshots to restore"):
+        await restore(change, GAP)
