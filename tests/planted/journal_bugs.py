@@ -82,5 +82,19 @@ JOURNAL_BUGS: tuple[Bug, ...] = (
         '    "message.timestamp.type": ("LogAppendTime", "CreateTime"),\n',
         ("tests/unit/journal/test_topic.py",),
     ),
+    Bug(
+        "a journal that begins with data looks as if it were all there is",
+        "proxy/guard/journal_change.py",
+        "        await change.journal.trim(partition, FIRST)\n",
+        "        pass\n",
+        ("tests/integration/coordinator/test_journal_change.py",),
+    ),
+    Bug(
+        "what a journal had does not count when the store loses it",
+        "proxy/coordinator/lua/adopt_store.lua",
+        "(server_here() or NO_SERVER), 0, 0, 0)\n",
+        "(server_here() or NO_SERVER), sequence, offsets_given, written)\n",
+        ("tests/integration/coordinator/test_journal_change.py",),
+    ),
 )
 """Each of them loses a record, repeats one, or hides that one was lost."""
