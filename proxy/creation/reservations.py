@@ -5,6 +5,9 @@ exist, the name is free again. The owner settles at once if the brokers have ans
 died, another proxy settles later. It waits because the shadow may still appear: the controller may carry out the
 creation until `fleet.create_topic_timeout_ms` is over, and some brokers may learn of it before others. Both ways may be
 repeated, and may race: opening gives the same logs and the same entry, and undoing names the owner of the reservation.
+
+The owner may have died before it looked whether the name is free. So a topic that was created without a proxy is
+distinguished from a placeholder by its configs, if the proxy's principal may read them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_TOPIC_ID, DisklessTopic, TopicNotReserved
+from proxy.creation.placeholder import is_placeholder
 from proxy.diskless.coordinates import Coordinates
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -172,6 +176,10 @@ class Reservations:
                 known[topic_id] = found
         return known
 
+    async def is_another(self, name: str) -> bool:
+        """Return whether the topic of that name is surely no placeholder. Raises BrokerUnreachable, ProtocolError."""
+        return await is_placeholder(self._cluster.service, name) is False
+
     def _live(self) -> list[int]:
         """Raises BrokerUnreachable if no broker is known."""
         if not self._cluster.view.brokers:
@@ -197,6 +205,8 @@ class Reservations:
                 await asyncio.sleep(_SETTLE_POLL_S)
             known = await self.shadows(name)
             shadow = _only(known) if topic_id is None else known.get(topic_id)
+            if topic_id is None and shadow is not None and await self.is_another(name):
+                return False
             if shadow is not None and shadow.topic_id is not None:
                 await self.open(name, shadow.topic_id, shadow.partition_count)
                 return True
@@ -244,6 +254,16 @@ class Reservations:
             self._left.pop(topic.name, None)
             return
         shadow = _only(known)
+        if shadow is not None and await self.is_another(topic.name):
+            self._left.pop(topic.name, None)
+            await self.undo(topic.name, topic.owner)
+            log.warning(
+                "reservation_undone",
+                topic=topic.name,
+                reason="a topic that was not created through a proxy has the name",
+                remedy="none; it is a classic topic",
+            )
+            return
         if shadow is not None and shadow.topic_id is not None:
             await self.open(topic.name, shadow.topic_id, shadow.partition_count)
             self._left.pop(topic.name, None)

@@ -17,6 +17,7 @@ from proxy.brokers.broker_metadata import ask_topics
 from proxy.brokers.cluster import Cluster
 from proxy.cli import app
 from proxy.config import load_settings
+from proxy.creation.placeholder import is_placeholder
 from proxy.demo.stack import Stack
 from proxy.housekeeping.stray import StrayRecords
 from tests.support.confluent import produce, read
@@ -58,6 +59,19 @@ def is_empty_everywhere(stack: Stack, topic: str) -> bool:
 
 def objects(stack: Stack) -> set[Path]:
     return {path for path in (stack.directory / "wal").glob("??/*") if path.is_file()}
+
+
+def test_placeholders_are_recognized_by_their_configs(stack: Stack) -> None:
+    async def look(*names: str) -> list[bool | None]:
+        cluster = Cluster(load_settings(stack.config_path("rack-a")))
+        try:
+            await cluster.refresh()
+            return [await is_placeholder(cluster.service, name) for name in names]
+        finally:
+            cluster.service.close()
+
+    classic, diskless = (new_topic(stack, "recognized", kind) for kind in (CLASSIC, DISKLESS))
+    assert asyncio.run(look(diskless, classic, "missing-topic")) == [True, False, None]
 
 
 def test_a_topic_deleted_on_the_brokers_is_deleted_with_all_its_data(stack: Stack) -> None:

@@ -33,6 +33,11 @@ class Settling(Reservations):
     """Topic that the first broker knows as long as it lags."""
     looks = 0
     reachable = True
+    another = False
+    """True if the topic was created without a proxy."""
+
+    async def is_another(self, name: str) -> bool:
+        return self.another
 
     async def shadow(self, name: str, connection: Any = None) -> MetadataTopic | None:
         self.looks += 1
@@ -194,6 +199,17 @@ async def test_a_dead_owners_reservation_is_undone_only_when_its_placeholder_can
     assert (states(registry), done.looks > 1) == (["reserved"], True)
     done.reachable = True
     await sweep(done)
+    assert states(registry) == []
+
+
+async def test_a_topic_that_was_created_without_a_proxy_does_not_become_diskless() -> None:
+    registry = Registry()
+    one = settling(registry)
+    one.another = True
+    await registry.reserve("a", 2, {}, "gone")
+    assert not await one.settle("a", 0.0)
+    assert states(registry) == ["reserved"], "its owner leaves it to the sweep"
+    await sweep(one)
     assert states(registry) == []
 
 
