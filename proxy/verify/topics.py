@@ -105,13 +105,31 @@ def _create(topics: Topics, admin: AdminClient, options: VerifyOptions, run: str
         replicas = options.replication_factor or min(MAX_REPLICAS, max(1, brokers))
         new = NewTopic(name, options.partitions, replicas, config=config)
         try:
-            admin.create_topics([new], request_timeout=ASK_SECONDS)[name].result(ASK_SECONDS)
+            _create_topic(admin, new)
         except (KafkaException, TimeoutError) as error:
             if config and options.diskless is Choice.auto and _code(error) == KafkaError.INVALID_CONFIG:
                 topics.notes.append(f"without diskless topics: the cluster rejects the config {DISKLESS_CONFIG}")
                 continue
             raise VerifyError(f"cannot create the topic {name}: {error}; or name existing ones: --topics") from error
         topics.created.append(name)
+
+
+def _create_topic(admin: AdminClient, new: NewTopic) -> None:
+    """Create a topic with a name that nobody else uses. After a timeout it may exist, or be created again."""
+    deadline = time.monotonic() + ASK_SECONDS
+    timed_out = False
+    while True:
+        try:
+            admin.create_topics([new], request_timeout=ASK_SECONDS)[new.topic].result(ASK_SECONDS)
+        except KafkaException as error:
+            if timed_out and _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            timed_out = _code(error) == KafkaError.REQUEST_TIMED_OUT
+            if not timed_out or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 def _code(error: Exception) -> int | None:
