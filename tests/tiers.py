@@ -174,6 +174,9 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "half a minute for each fault; the client that is killed is quick, and test_marker_tail.py kills the tail",
         r"\[(?!kill_client)",
     ),
+    FullOnly(
+        "faults/test_unclean_election.py", "brokers are killed for half a minute; markers/test_following.py is quick"
+    ),
     FullOnly("integration/test_transactions.py", "a topic with 900 replicas; one partition is quick", "hundreds"),
     FullOnly("integration/demo/test_load.py", "a whole demo; test_demo_serve.py starts one", r"^test_the_demo_ends"),
     FullOnly(

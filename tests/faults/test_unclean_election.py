@@ -1,0 +1,86 @@
+"""Brokers lose the end of a placeholder topic's log, with a marker in it, by an unclean leader election."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import consumer, take
+from tests.support.questions import ask
+from tests.support.topics import DISKLESS, create_topic
+from tests.support.transactional import READ_UNCOMMITTED, RawProducer, end_offset, wait_until_stable
+from tests.support.waiting import wait_for
+
+FIND_COORDINATOR, TRANSACTION = 10, 1
+SURVIVOR, LEADER, FOLLOWER = 1, 2, 3
+"""The transaction coordinator stays; the placeholder's replicas are at the others."""
+CONFIGS = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+
+
+@pytest.fixture
+def restored(stack: Stack) -> Iterator[Stack]:
+    """Start all brokers again after the test."""
+    yield stack
+    stack.heal()
+
+
+def coordinated_by(bootstrap: str, node_id: int) -> str:
+    """Return a transactional ID whose coordinator is this broker."""
+    found: list[str] = []
+
+    def is_found() -> bool:
+        one = f"unclean-{uuid.uuid4().hex[:6]}"
+        answer = ask(bootstrap, FIND_COORDINATOR, 1, key=one, key_type=TRANSACTION)
+        found.append(one)
+        return bool(answer["node_id"] == node_id)
+
+    wait_for(is_found, f"a transactional ID of broker {node_id}")
+    return found[-1]
+
+
+def leads(stack: Stack, topic: str) -> tuple[int, list[int]]:
+    """Return the leader of the placeholder topic's partition, and its replicas in sync, at the broker that stays."""
+    client = AdminClient({"bootstrap.servers": stack.kafka.address(SURVIVOR)})
+    partition = client.list_topics(topic, timeout=30).topics[topic].partitions[0]
+    return partition.leader, sorted(partition.isrs)
+
+
+@pytest.mark.timeout(300)
+def test_transactions_end_after_an_unclean_election(restored: Stack) -> None:
+    """A marker that was applied is lost. The next one gets its offset in the new leader's log, and ends its own
+    transaction: no consumer of committed records is held back."""
+    stack, topic = restored, f"unclean-{uuid.uuid4().hex[:6]}"
+    create_topic(stack, topic, DISKLESS, assignment=[[LEADER, FOLLOWER]], configs=CONFIGS)
+    near, direct = stack.bootstrap("rack-a"), stack.kafka.address
+    producer = RawProducer(near, coordinated_by(near, SURVIVOR))
+
+    def commit(value: bytes) -> None:
+        assert (producer.add(topic), producer.produce(topic, value), producer.end(commit=True)) == (0, 0, 0)
+
+    commit(b"1")
+    wait_until_stable(near, topic, 2)
+    stack.kill_broker(FOLLOWER)
+    wait_for(lambda: leads(stack, topic) == (LEADER, [LEADER]), "the leader is alone in sync")
+    commit(b"2")
+    wait_until_stable(near, topic, 4)
+    assert end_offset(direct(LEADER), topic, READ_UNCOMMITTED) == 2
+    stack.kill_broker(LEADER)
+    stack.start_broker(FOLLOWER)
+    wait_for(lambda: leads(stack, topic)[0] == FOLLOWER, "the unclean election")
+    assert end_offset(direct(FOLLOWER), topic, READ_UNCOMMITTED) == 1, "the second marker is lost"
+    stack.start_broker(LEADER)
+    wait_for(lambda: leads(stack, topic) == (FOLLOWER, [LEADER, FOLLOWER]), "both replicas are in sync")
+    for end, value in ((6, b"3"), (8, b"4")):
+        commit(value)
+        wait_until_stable(near, topic, end)
+    assert end_offset(direct(FOLLOWER), topic, READ_UNCOMMITTED) == 3
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in take(client, 4)] == [b"1", b"2", b"3", b"4"]
+    logs = [stack.log_tail(name, 5_000) for name in stack.processes if name.startswith("proxy-")]
+    assert any("placeholder_truncated" in log for log in logs)
