@@ -215,6 +215,19 @@ async def test_an_epoch_bump_begins_with_the_first_sequence(coordinator: Coordin
     assert await send(coordinator, batch(0, epoch=1, version=2, since=1)) == [OK]
 
 
+async def test_the_last_epochs_of_a_producer_id(coordinator: Coordinator) -> None:
+    """The marker that fences epoch 32,766 has the largest epoch that there is. A session after that has another ID."""
+    assert await enlist(coordinator, 0, epoch=32_766) is EnlistAnswer.ENLISTED
+    assert await send(coordinator, batch(0, epoch=32_766)) == [OK]
+    assert await end(coordinator, 0, ABORT, epoch=32_767) == 1
+    assert await send(coordinator, batch(2, epoch=32_766)) == [(INVALID_PRODUCER_EPOCH, False)]
+    assert await enlist(coordinator, 1, epoch=32_766) is EnlistAnswer.FENCED
+    assert await enlist(coordinator, 1, producer=OTHER) is EnlistAnswer.ENLISTED
+    assert await send(coordinator, batch(0, producer=OTHER)) == [OK]
+    assert await end(coordinator, 1, COMMIT, producer=OTHER) == 1
+    assert (await read(coordinator)).last_stable_offset == 6
+
+
 async def test_version_2_begins_with_the_first_sequence_in_any_log(coordinator: Coordinator) -> None:
     """KAFKA-18202; without a transaction, and in version 1, an unknown producer may begin anywhere (KAFKA-15591)."""
     await send(coordinator, ProposedBatch(1, 1, 0, -1, -1, -1))
