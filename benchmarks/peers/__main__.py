@@ -237,7 +237,7 @@ class Load:
                 self._run(case, target)
 
     def _run(self, case: Case, target: Target) -> None:
-        before = 0.0 if target.pid is None else cpu_seconds(target.pid)
+        before = 0.0 if target.pid is None else thread_seconds(target.pid)
         command = [self.program, target.port, case.connections, self.seconds, case.rate, self.requests / case.requests]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
@@ -254,13 +254,16 @@ class Load:
         self.figures[f"{key} p50 us"].append(got["p50_us"])
         self.figures[f"{key} p99 us"].append(got["p99_us"])
         if target.pid is not None:
-            used = cpu_seconds(target.pid) - before
+            used = thread_seconds(target.pid) - before
             self.figures[f"{key} cpu us"].append(used * 1e6 / sent)
             self.figures[f"{key} cpu s/GB"].append(used * 1e9 / payload)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the time that all threads of a process have run, to the nanosecond."""
+def thread_seconds(pid: int) -> float:
+    """Return the time for which the live threads of a process have run, to the nanosecond.
+
+    `measure.cpu_seconds` counts in ticks, and knows the threads that have ended.
+    """
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
