@@ -1,7 +1,8 @@
 """Produce: the classic part goes to the broker, the diskless part to the WAL buffer, and one answer comes back.
 
-As long as no topic is diskless, a Produce streams through unheld (`begin`). Otherwise `produce` splits it: each topic
-is classic, diskless, or rejected (`producing/split.py`). With diskless topics it goes on in `producing/pending.py`.
+A Produce streams through unheld if its first bytes prove that all of it is for classic topics (`begin`). Otherwise
+`produce` splits it: each topic is classic, diskless, or rejected (`producing/split.py`). If some are diskless, it goes
+on in `producing/pending.py`.
 
 No answer before the batch is durable and ordered: PUT, then commit, then answer (KIP-1163).
 """
@@ -26,7 +27,7 @@ from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.frames import Decision
 from proxy.wire.produce import FIRST_TOPIC_ID, LOWEST_VERSION, ProduceRequest, parse_produce_request
-from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
+from proxy.wire.produce_prefix import client_id_of_prefix, read_only_topic, read_produce_prefix
 from proxy.wire.produce_steps import parse_large_produce
 from proxy.wire.produce_stream import ProduceStream, count_produced
 
@@ -47,11 +48,14 @@ class ProduceOffload:
         self._diskless = diskless
 
     def begin(self, client: Client, size: int, head: memoryview) -> Decision:
-        """Stream a Produce of `size` bytes if every topic is classic, and hold it otherwise.
+        """Stream a Produce of `size` bytes if it is surely for classic topics, and hold it otherwise.
 
-        `head` is the part of it that has come.
+        `head` is the part of it that has come. Next to diskless topics, only a request that names one topic streams:
+        further names come after records, which the broker would have by then. A whole request is held, because
+        streaming would save nothing.
         """
-        if not self._topics.nothing_diskless:
+        all_classic = self._topics.nothing_diskless
+        if not all_classic and len(head) == size:
             return Decision.HOLD
         _, version, correlation_id = _HEAD.unpack_from(head)
         prefix = read_produce_prefix(head, version)
@@ -59,7 +63,9 @@ class ProduceOffload:
             if len(head) < min(size, _MAX_PREFIX_BYTES):
                 return Decision.NEED_MORE
             raise ProtocolError("a Produce request ends before its acks, or has an endless client or transactional ID")
-        client_id = client_id_of_prefix(head)
+        if not all_classic and (decision := self._judge(head, prefix.topics_at, version)) is not Decision.STREAM:
+            return decision
+        client_id = client.session.client_id = client_id_of_prefix(head)
         count = self._classic.count_passing(client.session, client_id)
         stream = None
         if len(head) == size:
@@ -74,8 +80,28 @@ class ProduceOffload:
                 learn(client, client_id, head, version, prefix.topics_at, self._topics, self._classic)
         if stream is not None:
             self._topics.begin_stream(stream)
-        client.begin_stream(PRODUCE, slot, stream, self._topics.end_stream)
+        confirmed = slot is not None and _is_by_name(version)
+        client.begin_stream(PRODUCE, slot, stream, self._topics.end_stream if confirmed else self._end_any)
         return Decision.STREAM
+
+    def _end_any(self, stream: ProduceStream) -> bool:
+        """End a stream that may go to the broker also if the lease has ended meanwhile.
+
+        It names topics by IDs, which never become another topic's, or is not acknowledged (decision 0137).
+        """
+        self._topics.end_stream(stream)
+        return True
+
+    def _judge(self, head: memoryview, topics_at: int, version: int) -> Decision:
+        """Decide on a Produce next to diskless topics, of which more is to come than `head`."""
+        try:
+            topic = read_only_topic(head, topics_at, version)
+        except (IndexError, struct.error):
+            return Decision.NEED_MORE
+        topics = self._topics
+        if topic is None or not topics.is_current or topics.find(topic) is not None:
+            return Decision.HOLD
+        return Decision.STREAM if topics.surely_classic(topic) else Decision.HOLD
 
     def produce(self, client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
         """Handle Produce (API key 0) while diskless topics exist, or may."""
@@ -102,7 +128,7 @@ class ProduceOffload:
 
         Later versions name topics by IDs, which never become another topic's. Earlier ones can't be answered here.
         """
-        return LOWEST_VERSION <= version < FIRST_TOPIC_ID and not self._topics.is_current
+        return _is_by_name(version) and not self._topics.is_current
 
     def _learn(self, client: Client, request: Request, parsed: ProduceRequest) -> None:
         """Let the next request like this one take the express lane, if it may."""
@@ -131,6 +157,11 @@ class ProduceOffload:
             client.forward(request, answered=False)
             slot.finish()
         await turns.run(self._classic.count_in_steps(session, request.client_id, parsed))
+
+
+def _is_by_name(version: int) -> bool:
+    """Return whether a version names topics, and can be answered by the proxy."""
+    return LOWEST_VERSION <= version < FIRST_TOPIC_ID
 
 
 def _check_version(version: int, diskless: Sequence[DisklessPart]) -> None:

@@ -43,6 +43,7 @@ def build_topics(process: ProcessParts, stores: StoreParts, brokers: BrokerParts
     topics = Topics(
         stores.registry,
         lease_runs=lease.runs,
+        lease_number=lambda: lease.number,
         names_max_age_s=settings.fleet.classic_names_max_age_ms / 1000,
         now=process.now,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proxy.wire.produce_stream import ProduceStream
     from proxy.wire.steps import Rewrite
 
-Ended = Callable[["ProduceStream"], None] | None
+Ended = Callable[["ProduceStream"], bool] | None
 
 
 class Client(Protocol):
@@ -57,7 +57,8 @@ class Client(Protocol):
         """Begin to stream a request, of which nothing is held; `slot` is None if the broker will not answer.
 
         `looked_through` sees all bytes of the request, from the frame's size on. `ended` gets it when all of the
-        request is with the broker, or never will be.
+        request has come, or never will, and returns whether the last bytes may go to the broker. If they may not, the
+        connection ends, and the broker does nothing for a part of a request.
         """
 
     def send_upstream(self, buffers: list[Buffer], expected: Expected | None) -> None:

@@ -211,8 +211,9 @@ class Requests:
         """Send more of a streamed request to the broker."""
         if self._looked_through is not None:
             self._looked_through.feed(part)
-            if last:
-                self._end_looking_through()
+            if last and not self._end_looking_through():
+                self._shell.close(EndCause.UNANSWERED)
+                return
         if last:
             self._streamed = None
         upstream = self.broker_side.upstream
@@ -234,12 +235,12 @@ class Requests:
         if len(self.answers.slots) < self._max_in_flight:
             self.reading.unpause(IN_FLIGHT)
 
-    def _end_looking_through(self) -> None:
-        if self._looked_through is not None:
-            self._looked_through.count()
-            if self._stream_ended is not None:
-                self._stream_ended(self._looked_through)
-            self._looked_through = None
+    def _end_looking_through(self) -> bool:
+        stream, self._looked_through = self._looked_through, None
+        if stream is None:
+            return True
+        stream.count()
+        return self._stream_ended is None or self._stream_ended(stream)
 
     # What handlers use: see `Client`.
 
@@ -286,8 +287,7 @@ class Requests:
         self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None, ended: Ended = None
     ) -> None:
         """Begin to stream a request, of which nothing is held; see `Client`."""
-        if looked_through is not None:
-            self._looked_through, self._stream_ended = looked_through, ended
+        self._looked_through, self._stream_ended = looked_through, ended
         self._stats.count_request(api_key)
         self.count += 1
         upstream = self.broker_side.upstream

@@ -102,9 +102,9 @@ class ExpressProduce:
             topics.passed(topic)
         elif topics.is_current and topics.find(topic) is None and topics.surely_classic(topic):
             self.held = True
-            self._session.client_id = self._client_id
         else:
             return None
+        self._session.client_id = self._client_id
         self._count.add(size)
         if self._plain is None:
             return BrokerSlot(self._answers, PRODUCE, self.api_version, correlation_id)

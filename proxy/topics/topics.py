@@ -39,10 +39,14 @@ class Topics:
         registry: TopicRegistry,
         *,
         lease_runs: Callable[[], bool],
+        lease_number: Callable[[], int] = lambda: 0,
         names_max_age_s: float = 10.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names_max_age_s` and `now`: see `ClassicTopics`."""
+        """`lease_number` returns another number after each break of the lease.
+
+        `names_max_age_s` and `now`: see `ClassicTopics`.
+        """
         self.registry = registry
         self.classic = ClassicTopics(now, max_age_s=names_max_age_s)
         """Topics that were seen to be classic."""
@@ -57,19 +61,26 @@ class Topics:
         self.state = object()
         """Replaced whenever `find` and `is_diskless` may answer otherwise than before."""
         self._lease_runs = lease_runs
+        self._lease_number = lease_number
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
         self._reserved = False
-        self._streams: dict[object, RegistryChange] = {}
+        self._streams: dict[object, tuple[RegistryChange, int]] = {}
+        """Newest change and number of the lease at the beginning of each Produce that is under way."""
         self._throttled_log = ThrottledLog(time.monotonic)
 
     def begin_stream(self, stream: object) -> None:
         """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
-        self._streams[stream] = self.change
+        self._streams[stream] = self.change, self._lease_number()
 
-    def end_stream(self, stream: object) -> None:
-        """Note that all of it is with the broker, or never will be; a stream without a noted beginning is ignored."""
-        self._streams.pop(stream, None)
+    def end_stream(self, stream: object) -> bool:
+        """Note that all of it has come, or never will; a stream without a noted beginning is ignored.
+
+        Return whether the judgement of its beginning still holds: the lease has run since then, so no creator of a
+        diskless topic has passed this proxy over.
+        """
+        _, number = self._streams.pop(stream, (None, None))
+        return self.is_current and number == self._lease_number()
 
     @property
     def version(self) -> int:
@@ -80,7 +91,7 @@ class Topics:
     def obeyed(self) -> RegistryChange:
         """Return the newest change that all requests under way have seen, which creators of diskless topics wait
         for."""
-        return min([self.change, *self._streams.values()], key=lambda change: change.version)
+        return min([self.change, *(change for change, _ in self._streams.values())], key=lambda one: one.version)
 
     @property
     def loaded(self) -> bool:

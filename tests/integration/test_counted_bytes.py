@@ -31,7 +31,8 @@ from tests.support.waiting import wait_for
 
 CLIENT_ID = "counted"
 """Client ID of this test only: proxies cache the rack that a client of another name reported."""
-PRODUCE_VERSIONS = (3, 7, 9, 12, 13)
+PRODUCED = ((3, 300), (7, 700), (9, 900), (12, 1_200), (13, 1_300), (7, 200_000), (13, 200_000))
+"""Versions, and bytes of each record. The last requests come in pieces, and stream if their topic is classic."""
 FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
 
 Topics = dict[str, tuple[str, int]]
@@ -105,8 +106,8 @@ def test_bytes_by_topic_are_what_clients_moved(stack: Stack, topics: Topics, ids
 def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
     """Produce to both partitions in every form; return the number of record bytes."""
     moved = 0
-    for version in PRODUCE_VERSIONS:
-        batches = [bytes(make_batch([bytes(version * 100 + index)])) for index in range(2)]
+    for version, size in PRODUCED:
+        batches = [bytes(make_batch([bytes(size + index)])) for index in range(2)]
         name = {"topic_id": ids[topic]} if version >= FIRST_ID_VERSION else {"name": topic}
         partitions = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
         data = [{**name, "partition_data": partitions}]

@@ -263,6 +263,34 @@ BUGS: tuple[Bug, ...] = (
         "        if False:\n",
         ("tests/unit/connection/test_express.py",),
     ),
+    Bug(
+        "a Produce of several topics streams to the broker by the name of the first one",
+        "proxy/wire/produce_prefix.py",
+        "    if topics != 1:\n",
+        "    if topics < 1:\n",
+        ("tests/unit/wire/test_produce_stream.py", "tests/unit/connection/test_produce_streams.py"),
+    ),
+    Bug(
+        "the beginning of a topic's name is taken for all of it",
+        "proxy/wire/produce_prefix.py",
+        "    if len(name) < size:\n",
+        "    if not name:\n",
+        ("tests/unit/wire/test_produce_stream.py",),
+    ),
+    Bug(
+        "a large Produce to a topic that is unknown streams, whatever has become of the lease",
+        "proxy/produce_offload.py",
+        "        if topic is None or not topics.is_current or topics.find(topic) is not None:\n",
+        "        if topic is None or topics.find(topic) is not None:\n",
+        ("tests/unit/connection/test_produce_streams.py",),
+    ),
+    Bug(
+        "a Produce that was streaming when the lease ended goes to the broker whole",
+        "proxy/connection/requests.py",
+        "            if last and not self._end_looking_through():\n",
+        "            if last and self._end_looking_through() is None:\n",
+        ("tests/unit/connection/test_produce_streams.py",),
+    ),
     # handlers
     Bug(
         "a user who may only describe a topic deletes it",

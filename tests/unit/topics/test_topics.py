@@ -19,6 +19,7 @@ TOPIC_ID = b"i" * 16
 class Lease:
     def __init__(self) -> None:
         self.runs = True
+        self.number = 1
 
     def __call__(self) -> bool:
         return self.runs
@@ -26,7 +27,7 @@ class Lease:
 
 async def loaded(registry=None):
     lease = Lease()
-    topics = Topics(registry or ModelTopicRegistry(), lease_runs=lease)
+    topics = Topics(registry or ModelTopicRegistry(), lease_runs=lease, lease_number=lambda: lease.number)
     await topics.load()
     return topics, lease
 
@@ -257,9 +258,25 @@ async def test_a_creator_waits_for_requests_that_still_go_to_a_broker():
     assert not topics.nothing_diskless
     topics.begin_stream("later")
     assert topics.obeyed == before != topics.change
-    topics.end_stream("large")
+    assert topics.end_stream("large")
     assert topics.obeyed == topics.change
-    topics.end_stream("never begun")
+    assert not topics.end_stream("never begun")
+
+
+@pytest.mark.parametrize("way", ["ends", "another begins", "the registry goes back"])
+async def test_a_stream_is_judged_for_as_long_as_the_lease_runs_without_a_break(way: str):
+    topics, lease = await loaded(ModelTopicRegistry())
+    topics.begin_stream("large")
+    if way == "ends":
+        lease.runs = False
+    elif way == "another begins":
+        lease.number += 1
+    else:
+        topics.gone_back = True
+    assert not topics.end_stream("large")
+    lease.runs, topics.gone_back = True, False
+    topics.begin_stream("next")
+    assert topics.end_stream("next")
 
 
 async def test_names_that_come_into_the_registry_are_noticed():

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
+from proxy.wire.errors import ProtocolError
+from proxy.wire.produce_prefix import client_id_of_prefix, read_only_topic, read_produce_prefix
 from proxy.wire.produce_stream import ProduceStream, count_produced
 from tests.unit.wire.kafka_python import ProduceRequest
 from tests.unit.wire.trees import encode, request_type, trees, varint
@@ -176,3 +177,67 @@ def test_the_beginning_is_read_as_soon_as_it_arrives(version, client_id, tags):
     for length in range(10 + len(client_id), topics_at - 4):
         assert read_produce_prefix(frame[:length], version) is None
     assert client_id_of_prefix(frame) == str(client_id, "utf-8", "replace")
+
+
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize(
+    ("names", "only"),
+    [
+        (("orders",), True),
+        (("o" * 126,), True),
+        (("o" * 127,), True),
+        (("o" * 249,), True),
+        (("o" * 250,), False),
+        (("",), False),
+        ((), False),
+        (("orders", "payments"), False),
+        (("orders", "orders"), False),
+        (("orders",) * 200, False),
+    ],
+)
+def test_the_only_topic_is_read_as_soon_as_it_arrives(version, names, only):
+    ids = [UUID(int=index + 1) for index in range(len(names))]
+    partitions = [_REQUEST.PartitionProduceData(index=0, records=bytes(100))]
+    data = [
+        _REQUEST(name=name, topic_id=topic_id, partition_data=partitions)
+        for name, topic_id in zip(names, ids, strict=True)
+    ]
+    frame = frame_of(bytes(ProduceRequest(topic_data=data, **_OLD_FIELDS).encode(version=version)), version)
+    at = read_produce_prefix(memoryview(frame), version).topics_at
+    topic = ids[0].bytes if version >= 13 and len(ids) == 1 else names[0] if version < 13 and only else None
+    assert read_only_topic(memoryview(frame), at, version) == topic
+    found = [of_cut(frame[:length], at, version) for length in range(at, len(frame) + 1)]
+    first = found.index(topic)
+    assert set(found[:first]) <= {"more"}
+    assert set(found[first:]) <= {topic}
+    name_ends = frame.index(topic if isinstance(topic, bytes) else topic.encode()) + len(topic) if topic else at + 8
+    assert first <= name_ends - at
+
+
+def of_cut(frame, at, version):
+    """Return the only topic, None, or "more" if more bytes are needed."""
+    try:
+        return read_only_topic(memoryview(frame), at, version)
+    except (IndexError, struct.error):
+        return "more"
+
+
+@pytest.mark.parametrize("version", [0, 3, 8, 9, 12, 13])
+@given(topics=st.binary(max_size=40))
+@_MODEST
+def test_no_bytes_lead_to_another_error(version, topics):
+    frame = frame_of(bytes(6), version)
+    try:
+        topic = of_cut(frame + topics, len(frame), version)
+    except ProtocolError:
+        return
+    assert topic in (None, "more") or (topic if version >= 13 else topic.encode()) in topics
+
+
+def test_a_name_that_is_no_text_is_not_read():
+    assert read_only_topic(memoryview(varint(2) + varint(3) + b"\xff\xfe"), 0, 9) is None
+
+
+def test_a_beginning_with_very_many_tagged_fields_is_not_read_through():
+    frame = frame_of(b"\0" + bytes(6), 9, tags=varint(60_000) + bytes(120_000))
+    assert read_produce_prefix(memoryview(frame), 9) is None
