@@ -12,7 +12,8 @@ from proxy.check.findings import Finding, Kind, error, from_error, ok, warning
 from proxy.config import Settings
 from proxy.coordinator.cluster import Store, primaries, server_of
 from proxy.coordinator.commands import command_problem
-from proxy.coordinator.connect import connect, fitness, store_call, store_name
+from proxy.coordinator.connect import connect, store_call, store_name
+from proxy.coordinator.fitness import fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
 from proxy.coordinator.registry import RedisTopicRegistry
@@ -38,10 +39,13 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Store | None, 
         fit = await fitness(client, settings.redis, is_view=settings.journal.mode == "required")
         found = [from_error(Kind.STORE, where, problem) for problem in fit.unfit]
         found += [
-            warning(Kind.STORE, where, f"the store rejects {one.command} ({one.reason})", one.remedy)
+            warning(
+                Kind.STORE, where, f"{one.command} does not show all that a start checks ({one.reason})", one.remedy
+            )
             for one in fit.unasked
         ]
         found += [warning(Kind.STORE, where, risk.text, risk.remedy) for risk in fit.risks]
+        found += [ok(Kind.STORE, where, fit.vouched)] if fit.vouched else []
         if fit.unfit and not await _is_readable(client, settings):
             await client.aclose()
             return found, None, 0

@@ -13,7 +13,7 @@ _SHORTEST_FURTHER_MS = 1_000
 
 
 class Redis(Section):
-    """The coordinator's store: Redis 7 or Valkey 8 and newer, `noeviction`, append-only file on."""
+    """The coordinator's store: Redis 7 or Valkey 8 and newer, `noeviction`."""
 
     url: str = Field(repr=False)
     """`redis://[user:password@]host:port/db`, `rediss://` for TLS, or `unix://`. For a cluster, `redis+cluster://` or
@@ -40,13 +40,16 @@ class Redis(Section):
     """Age after which rows of the index are packed into a quarter of their memory."""
     pack_interval_ms: Reloadable[int] = Field(default=15_000, ge=10)
     """How often the proxy looks for rows of that age."""
-    require_append_only: bool = True
-    """Reject a store that keeps acknowledged commits only in memory. Not needed, and ignored, with `journal.mode:
-    required`."""
+    durability: Literal["appendonly", "memorydb", "trusted"] = "appendonly"
+    """Guarantee that the store keeps acknowledged commits. With `appendonly`, its append-only file gives it: a store
+    that has none, or that shows neither by CONFIG GET nor by INFO whether it has one, is rejected. With `memorydb`,
+    Amazon MemoryDB gives it, which writes each commit to several zones. With `trusted`, you give it: no file is
+    checked, and what the store forgets is lost. Not needed, and ignored, with `journal.mode: required`: the journal
+    keeps all commits then. A store that evicts keys is rejected in any case."""
     require_append_fsync: Literal["always", "everysec", "no"] = "everysec"
-    """The weakest `appendfsync` that the proxy accepts. With `always`, a crash of the store's machine loses no
-    acknowledged commit. With `everysec`, it loses those of one second; the proxies notice that and fence the shards
-    concerned. Ignored with `journal.mode: required`."""
+    """The weakest `appendfsync` that the proxy accepts with `durability: appendonly`. With `always`, a crash of the
+    store's machine loses no acknowledged commit. With `everysec`, it loses those of one second; the proxies notice that
+    and fence the shards concerned. Ignored with `journal.mode: required`."""
     wait_replicas: int = Field(default=0, ge=0, le=16)
     """Number of replicas that must have a commit before it is acknowledged (`WAIT`), so that a failover to any of them
     loses no commit. Each commit waits for their answer. As long as fewer replicas answer, nothing is acknowledged."""
@@ -110,6 +113,12 @@ class Redis(Section):
         has_password = urlsplit(self.url).password is not None
         if has_password + bool(self.password_file) + bool(self.credentials) > 1:
             raise ValueError("give the password in one of url, password_file and credentials")
+        return self
+
+    @model_validator(mode="after")
+    def _is_memorydb(self) -> Redis:
+        if self.durability == "memorydb" and urlsplit(self.url).scheme.partition("+")[2] != "cluster":
+            raise ValueError("MemoryDB is a cluster; set url to rediss+cluster://host:port, or durability to trusted")
         return self
 
 

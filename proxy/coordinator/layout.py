@@ -14,7 +14,8 @@ from contextlib import suppress
 from proxy import __version__, config
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
-from proxy.coordinator.connect import StoreUnfit, check_fitness, store_call, store_name
+from proxy.coordinator.connect import StoreUnfit, store_call, store_name
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import STORE_KEY
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from proxy.config import Settings
 from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.cluster import Store
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Journal, JournalUnavailable

@@ -15,7 +15,8 @@ from proxy import config
 from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
-from proxy.coordinator.connect import StoreUnfit, check_fitness, renew
+from proxy.coordinator.connect import StoreUnfit, renew
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.layout import layout_problems, settle_layout

@@ -15,7 +15,8 @@ from proxy import config
 from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
-from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
+from proxy.coordinator.connect import StoreUnfit, WrongServer, renew
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_CHANGE
 from proxy.coordinator.layout import layout_problems

@@ -10,7 +10,8 @@ import yaml
 
 from proxy.config import Settings
 from proxy.coordinator.commands import command_problem
-from proxy.coordinator.connect import connect, fitness
+from proxy.coordinator.connect import connect
+from proxy.coordinator.fitness import fitness
 from proxy.demo import servers
 from proxy.demo.process import Process
 from tests.docs.blocks import ROOT, all_blocks

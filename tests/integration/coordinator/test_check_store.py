@@ -10,7 +10,8 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
@@ -64,7 +65,7 @@ async def test_eviction_is_rejected(opened) -> None:
 async def test_a_missing_append_only_file_is_rejected_if_it_is_required(opened) -> None:
     client, settings, _ = await opened("--appendonly", "no")
     assert "appendonly is no" in await refusal(client, settings)
-    await check_store(client, settings.model_copy(update={"require_append_only": False}))
+    await check_store(client, settings.model_copy(update={"durability": "trusted"}))
 
 
 @pytest.mark.parametrize(("fsync", "least"), [("no", "everysec"), ("everysec", "always")])
@@ -74,7 +75,7 @@ async def test_less_fsync_than_required_is_rejected(opened, fsync: str, least: s
     assert f"appendfsync is {fsync}" in text
     assert f"redis.require_append_fsync allows; set it to {least}" in text
     await check_store(client, settings.model_copy(update={"require_append_fsync": fsync}))
-    await check_store(client, settings.model_copy(update={"require_append_only": False}))
+    await check_store(client, settings.model_copy(update={"durability": "trusted"}))
 
 
 async def test_a_view_of_a_journal_needs_no_append_only_file(opened) -> None:
@@ -189,14 +190,15 @@ async def test_a_fit_store_that_may_not_be_asked_causes_a_warning(opened) -> Non
     assert "word" not in str(warning)
 
 
-async def test_a_store_that_reports_nothing_causes_a_warning_with_all_requirements(opened) -> None:
+async def test_a_store_that_reports_nothing_is_rejected_unless_somebody_vouches_for_it(opened) -> None:
     client, _, store = await opened()
     small, settings = await without(client, store, "-config", "-info")
+    assert "shows neither by CONFIG GET (" in await refusal(small, settings)
     with structlog.testing.capture_logs() as logged:
-        await check_store(small, settings)
+        await check_store(small, settings.model_copy(update={"durability": "trusted"}))
     await small.aclose()
     (remedy,) = (one["remedy"] for one in logged if one["command"] == "CONFIG GET")
-    assert "maxmemory-policy is noeviction, appendonly is yes, appendfsync is at least everysec" in remedy
+    assert remedy == "check by hand that maxmemory-policy is noeviction"
 
 
 async def test_wrong_credentials_and_a_store_that_is_down(opened) -> None:

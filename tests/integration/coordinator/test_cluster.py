@@ -15,7 +15,8 @@ from redis.exceptions import TryAgainError
 from proxy import config
 from proxy.coordinator import scripts
 from proxy.coordinator.cluster import Cluster
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect, fitness
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.fitness import check_fitness, fitness
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
 from proxy.coordinator.interface_fleet import ProxyRecord

@@ -15,7 +15,8 @@ from redis.exceptions import RedisError
 
 from proxy import config
 from proxy.coordinator.cluster import Cluster
-from proxy.coordinator.connect import check_fitness, connect
+from proxy.coordinator.connect import connect
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import NEIGHBOURS, partition_key, shard_of, shard_prefix

