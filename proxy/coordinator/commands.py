@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from proxy import config
 from proxy.coordinator import scripts
-from proxy.coordinator.cluster import Cluster, Store
-from proxy.coordinator.connect import StoreUnfit, store_name
+from proxy.coordinator.cluster import Cluster, Store, server_of
+from proxy.coordinator.connect import StoreUnfit, store_call, store_name
+from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix
 
 OPTIONAL_COMMANDS = frozenset({"INFO"})
 """Commands whose rejection the scripts expect."""
+_UNDECLARED = "undeclared key"
+"""Words of the servers that reject keys which a script does not declare; Redis and Valkey accept them."""
 _CALL = re.compile(r"\bp?call\('([A-Z]+)'")
 
 
@@ -50,15 +54,39 @@ async def command_problem(client: Store, settings: config.Redis) -> str | None:
 
     Raises CoordinatorUnavailable.
     """
-    rejected = await rejected_commands(client, settings.shards)
+    try:
+        rejected = await rejected_commands(client, settings.shards)
+    except CoordinatorUnavailable as error:
+        if _UNDECLARED not in str(error.__cause__):
+            raise
+        rejected = {"": str(error.__cause__)}
     if not rejected:
         return None
-    commands = sorted(rejected)
+    store, commands = store_name(settings), sorted(rejected)
+    if undeclared := [reason for reason in rejected.values() if _UNDECLARED in reason]:
+        return f"{store}: {undeclared_keys_problem(await _server_info(client), undeclared[0])}"
     return (
-        f"{store_name(settings)}: the store rejects {', '.join(commands)} ({rejected[commands[0]]}), so a script could "
+        f"{store}: the store rejects {', '.join(commands)} ({rejected[commands[0]]}), so a script could "
         "stop halfway; allow the user of redis.url to run all commands in docs/operations/redis.md, on "
         "keys and channels that begin with `diskless:`, and rename no command"
     )
+
+
+def undeclared_keys_problem(server: Mapping[str, object], reason: str) -> str:
+    """Return the problem of a server that rejects keys which a script does not declare. `server`: its INFO server."""
+    name, remedy = "the server", "allow them in its settings, or use Redis or Valkey"
+    if "dragonfly_version" in server:
+        name = f"Dragonfly {server['dragonfly_version']}"
+        remedy = "start it with --default_lua_flags=allow-undeclared-keys, or use Redis or Valkey"
+    return f"{name} rejects keys that a script does not declare ({reason}); {remedy}"
+
+
+async def _server_info(client: Store) -> Mapping[str, object]:
+    try:
+        async with store_call(client, "asking for the server's name"):
+            return dict(await (await server_of(client, FLEET_PREFIX)).info("server"))
+    except CoordinatorUnavailable:
+        return {}
 
 
 async def check_commands(client: Store, settings: config.Redis) -> None:
