@@ -96,6 +96,12 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "two stacks of its own; unit/connection/test_stand_in.py is quick",
     ),
     FullOnly("faults/test_store_cluster.py", "a cluster and a stack; coordinator/test_cluster.py is quick"),
+    FullOnly("faults/test_store_killed.py", "stacks of its own; integration/demo/test_demo_stores.py is quick"),
+    FullOnly(
+        "integration/demo/test_demo_stores.py",
+        "a failover of Sentinels; the cluster's test in the same file is quick",
+        "^test_sentinels",
+    ),
     FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"

@@ -21,6 +21,14 @@ class StorageKind(StrEnum):
     s3 = "s3"
 
 
+class StoreKind(StrEnum):
+    """The coordinator's store."""
+
+    single = "single"
+    cluster = "cluster"
+    sentinel = "sentinel"
+
+
 @app.callback()
 def demo(
     context: typer.Context,
@@ -52,6 +60,10 @@ def demo(
     storage: Annotated[
         StorageKind, typer.Option(help="Where WAL segments are kept: in files, or in a real S3 server.")
     ] = StorageKind.file,
+    redis: Annotated[
+        StoreKind,
+        typer.Option(help="One server, a cluster of three, or a primary and a replica that three Sentinels watch."),
+    ] = StoreKind.single,
 ) -> None:
     """Start brokers in three racks, a Redis-compatible server, object storage and a proxy per rack, and try them.
 
@@ -70,7 +82,7 @@ def demo(
     from proxy.demo.serve import serve
     from proxy.demo.stack import StackOptions
 
-    stack = StackOptions(directory=directory, port_base=port_base, storage=storage.value)
+    stack = StackOptions(directory=directory, port_base=port_base, storage=storage.value, redis=redis.value)
     load = LoadOptions(
         producers_per_rack=producers,
         records_per_second=rate,

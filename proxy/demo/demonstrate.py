@@ -21,6 +21,7 @@ from proxy.demo.signals import EndSignals, end_signals
 from proxy.demo.stack import Stack, StackOptions
 from proxy.demo.tally import KINDS, Tally
 from proxy.demo.traffic import Traffic
+from proxy.demo.valkeys import TITLES
 
 LOOK_SECONDS = 0.5
 CANCELLED_EXIT_CODE = 130
@@ -64,8 +65,8 @@ def demonstrate(options: DemoOptions) -> int:
 def _run(options: DemoOptions, signals: EndSignals, console: Console) -> tuple[Tally, report.Moved]:
     began = time.monotonic()
     BROKERS.fetch(console.print)
-    console.print("Starting three Kafka brokers in three racks, a Redis-compatible server and a proxy per rack …")
     stack = Stack(options.stack, cancelled=signals.ended, progress=lambda part: console.print(f"  waiting for: {part}"))
+    console.print(f"Starting three Kafka brokers in three racks, {TITLES[options.stack.redis]} and a proxy per rack …")
     with stack:
         console.print(f"Ready after {time.monotonic() - began:.0f} s.")
         for line in info.where_to_look(stack):
@@ -101,10 +102,16 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
         console.print(f"  proxy of {rack}: process {proxy.process.pid}", highlight=False)
     victim = next(iter(stack.proxies.values())).process.pid
     console.print(
-        f"Break something meanwhile, if you like (for example: kill -9 {victim}). What is killed is started again, and "
-        "the count still has to be right.\n",
+        f"Break something meanwhile, if you like (for example: kill -9 {victim}{_store(stack)}). What is killed is "
+        "started again, and the count still has to be right.\n",
         highlight=False,
     )
+
+
+def _store(stack: Stack) -> str:
+    """Return the process of the store's first server, if there are several."""
+    first, *others = stack.redis.processes
+    return f", or {first.pid}, a primary of the store" if others else ""
 
 
 def _watch(

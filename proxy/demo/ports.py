@@ -17,10 +17,12 @@ S3_PORTS = 8
 PORTS_PER_PROXY = 20
 BROKER_JMX = 2
 """Among those of the proxy with the same place: there is one at least for every broker."""
+STORE_PORTS = 10
+"""After those of the proxies: for a store of several servers."""
 MAX_PROXIES = 9
 MAX_BROKERS = 9
 
-FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 200
+FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 210
 """Below the ports that Linux hands out to outgoing connections (32768 on): one of those could take the port of a
 server that is down for a moment."""
 
@@ -50,6 +52,10 @@ class Ports:
         """Return the Redis-compatible server's."""
         return self.base + REDIS
 
+    def store(self, number: int) -> int:
+        """Return a port of a store of several servers, from 0 to `STORE_PORTS` - 1."""
+        return self.base + PROXIES + PORTS_PER_PROXY * self.proxies + number
+
     @property
     def s3(self) -> tuple[int, ...]:
         """Return the S3 server's: the S3 API first, then what its parts use among themselves."""
@@ -70,11 +76,13 @@ class Ports:
     @property
     def end(self) -> int:
         """Return the first port behind the range."""
-        return self.base + PROXIES + PORTS_PER_PROXY * self.proxies
+        return self.store(STORE_PORTS)
 
     def user_of(self, port: int) -> str:
         """Return the part of the stack that would use the port."""
         offset = port - self.base
+        if port >= self.store(0):
+            return "the Redis-compatible servers"
         if offset >= PROXIES:
             place, of_place = divmod(offset - PROXIES, PORTS_PER_PROXY)
             return f"{'the JMX of broker' if of_place == BROKER_JMX else 'proxy'} {place + 1}"

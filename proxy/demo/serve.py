@@ -76,7 +76,9 @@ def _tell(stack: Stack, console: Console, seconds: float) -> None:
     if stack.options.proxies:
         for rack, proxy in stack.proxies.items():
             table.add_row("proxy", rack, proxy.bootstrap, str(proxy.process.pid))
-    table.add_row("Redis-compatible server", "", stack.redis.address, str(stack.redis.process.pid))
+    addresses = stack.redis.address.split(",")
+    for address, server in zip(addresses, stack.redis.processes[: len(addresses)], strict=True):
+        table.add_row("Redis-compatible server", "", address, str(server.pid))
     if stack.s3:
         table.add_row("S3 server", "", stack.s3.endpoint_url, str(stack.s3.process.pid))
     console.print(table)

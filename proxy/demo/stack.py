@@ -28,7 +28,7 @@ from proxy.demo.s3 import SeaweedFS
 from proxy.demo.security import StackSecurity, grant_service
 from proxy.demo.stack_options import DISKLESS_BY_NAME as DISKLESS_BY_NAME
 from proxy.demo.stack_options import StackOptions as StackOptions
-from proxy.demo.valkey import Valkey
+from proxy.demo.valkeys import store_of
 
 
 class Stack:
@@ -110,7 +110,7 @@ class Stack:
             jmx=options.broker_jmx,
             jvm=options.broker_jvm,
         )
-        self.redis = Valkey(self.directory, ports.redis)
+        self.redis = store_of(options.redis, self.directory, ports)
         self.s3 = SeaweedFS(self.directory, ports.s3) if options.storage == "s3" else None
         self.storage_url = f"s3://{s3.BUCKET}/wal" if self.s3 else (self.directory / "wal").as_uri()
         names = [
@@ -130,7 +130,7 @@ class Stack:
             )
             for index, (rack, name) in enumerate(names)
         }
-        servers = [self.redis.process, *([self.s3.process] if self.s3 else [])]
+        servers = [*self.redis.processes, *([self.s3.process] if self.s3 else [])]
         servers += [self.kafka.controller, *self.kafka.brokers.values()]
         proxies = [proxy.process for proxy in self.proxies.values()] if options.proxies else []
         self.processes = {process.name: process for process in servers + proxies}
@@ -157,7 +157,8 @@ class Stack:
 
     def _start_servers(self) -> None:
         self.redis.prepare()
-        self.redis.process.start()
+        for server in self.redis.processes:
+            server.start()
         if self.s3:
             self.s3.prepare()
             self.s3.process.start()
@@ -168,8 +169,8 @@ class Stack:
             broker.start()
         for proxy in self.proxies.values():
             proxy.prepare()
-        self._progress("Redis-compatible server, S3 server" if self.s3 else "Redis-compatible server")
-        self._wait_ready(["redis", "s3"])
+        self._progress(f"{self.redis.title}, S3 server" if self.s3 else self.redis.title)
+        self._wait_ready([*(server.name for server in self.redis.processes), "s3"])
         self._progress("Kafka brokers")
         self.wait_brokers()
         if self.security.with_sasl:
@@ -188,7 +189,8 @@ class Stack:
 
     def stop(self) -> None:
         """End everything, the proxies first, and remove the directory if it was a temporary one. Repeatable."""
-        servers = [name for name in self.processes if name in (CONTROLLER, "redis", "s3")]
+        stores = [server.name for server in self.redis.processes] if self.processes else []
+        servers = [name for name in self.processes if name in (CONTROLLER, "s3", *stores)]
         brokers = [name for name in self.processes if name.startswith("broker-")]
         proxies = [name for name in self.processes if name not in servers + brokers]
         for names in (proxies, brokers, servers):
@@ -283,7 +285,7 @@ class Stack:
 
     def _wait_ready(self, names: Sequence[str]) -> None:
         timeout = self.options.start_timeout_seconds
-        if "redis" in names:
+        if any(server.name in names for server in self.redis.processes):
             self.redis.wait_ready(timeout, self._cancelled)
         if self.s3 and "s3" in names:
             self.s3.wait_ready(timeout, self._cancelled)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proxy.demo.security import SecurityKind
+from proxy.demo.valkeys import StoreKind
 
 DISKLESS_BY_NAME = r"diskless\..*"
 """Names of topics that are diskless in the demo. Kafka's own tools can't request it, because they check config
@@ -23,6 +24,8 @@ class StackOptions:
     port_base: int | None = None
     """The first of a range of ports, see `ports.py`; if None, a free range is picked."""
     storage: Literal["file", "s3"] = "file"
+    redis: StoreKind = "single"
+    """The coordinator's store: one server, a cluster of three, or a primary and a replica that Sentinels watch."""
     racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
     """One or more brokers (node IDs from 1) and one or more proxies for each."""
     brokers_per_rack: int = 1

@@ -14,6 +14,7 @@ from proxy.demo.ports import (
     MAX_PROXIES,
     RESERVATION,
     STEP,
+    STORE_PORTS,
     Ports,
     ReservedPorts,
     outgoing_ports,
@@ -25,7 +26,7 @@ from proxy.demo.stack import Stack, StackOptions
 @given(base=st.integers(1024, 60_000), brokers=st.integers(1, MAX_BROKERS), proxies=st.integers(1, MAX_PROXIES))
 def test_no_port_is_used_twice_and_all_are_in_the_range(base: int, brokers: int, proxies: int) -> None:
     ports = Ports(base, proxies)
-    used = [ports.controller, ports.redis, base + RESERVATION, *ports.s3]
+    used = [ports.controller, ports.redis, base + RESERVATION, *ports.s3, *map(ports.store, range(STORE_PORTS))]
     used += [ports.broker(node) for node in range(1, brokers + 1)]
     used += [ports.broker_jmx(node) for node in range(1, min(brokers, proxies) + 1)]
     for proxy in range(proxies):
@@ -79,17 +80,17 @@ def test_ports_that_do_not_exist_are_rejected() -> None:
         ReservedPorts(65_500, 3)
 
 
-@pytest.mark.parametrize("base", [None, FIRST_BASE, LAST_BASE, 32_567, 61_000])
+@pytest.mark.parametrize("base", [None, FIRST_BASE, LAST_BASE, 32_557, 61_000])
 def test_ports_that_no_outgoing_connection_gets_need_no_warning(base: int | None) -> None:
     assert warning_of(base, (32_768, 60_999)) is None
 
 
-@pytest.mark.parametrize("base", [32_569, 40_000, 60_999])
+@pytest.mark.parametrize("base", [32_559, 40_000, 60_999])
 def test_ports_that_an_outgoing_connection_may_take_are_warned_of(base: int) -> None:
     warning = warning_of(base, (32_768, 60_999))
     assert warning is not None
     assert "(32768 to 60999)" in warning
-    assert "choose a port base below 32568" in warning
+    assert "choose a port base below 32558" in warning
 
 
 def test_the_range_of_outgoing_ports_is_the_systems(tmp_path: Path) -> None:
