@@ -114,8 +114,12 @@ LABELS = {
         "`produce` and `fetch` of records and quotas; `received` and `sent` of bytes", "produce|fetch|received|sent"
     ),
     "error_code": Label("Kafka's error codes that the proxy itself answers", r"-1|\d{1,3}"),
-    "kind": _one_of("classic", "diskless"),
+    "kind": Label(
+        "`classic` and `diskless` of topics; `moved`, `ask` and `tryagain` of redirects",
+        "classic|diskless|moved|ask|tryagain",
+    ),
     "kio": Label("a version", r"\d+(\.\w+)+"),
+    "node": Label("`host:port` of the servers of the coordinator's store", r"[^\n]{0,300}"),
     "operation": Label(
         "of requests to object storage: " + ", ".join(f"`{one}`" for one in STORAGE_OPERATIONS),
         "|".join(STORAGE_OPERATIONS),

@@ -32,6 +32,7 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_rebuild_seconds": max,
     "diskless_proxy_housekeeping_paused": max,
     "diskless_proxy_store_unfit": max,
+    "diskless_proxy_redis_nodes": max,
     "diskless_proxy_stray_records": max,
     "diskless_proxy_classic_topics_named_diskless": max,
     "diskless_proxy_under_replicated_topics": max,

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from proxy.admin.families import counter, gauge, histogram, labelled_counter
+from proxy.admin.families import counter, gauge, histogram, labelled_counter, labelled_histogram
 from proxy.admin.record_metrics import storage_cost
+from proxy.coordinator.call_times import CALL_BOUNDS_S, CallTimes
+from proxy.coordinator.cluster import Cluster, Store, call_times, number_of_primaries
+from proxy.telemetry.stats import Histogram
 
 if TYPE_CHECKING:
     from proxy.assembly.parts import Parts
@@ -29,6 +32,30 @@ def wal_metrics(parts: Parts) -> Iterator[Metric]:
         ["direction"],
         [(("sent",), coordinator.bytes_sent), (("received",), coordinator.bytes_received)],
     )
+    yield from _store(parts.stores.store)
+
+
+def _store(store: Store) -> Iterator[Metric]:
+    yield gauge("redis_nodes", "Servers of the coordinator's store that take writes.", number_of_primaries(store))
+    redirects = store.redirects if isinstance(store, Cluster) else {}
+    yield labelled_counter(
+        "redis_redirects",
+        "Answers of a cluster's servers that another server has the slot, or that the slot is being moved.",
+        ["kind"],
+        [((kind,), count) for kind, count in redirects.items()],
+    )
+    yield labelled_histogram(
+        "coordinator_call_seconds",
+        "Time of script calls, by server of the coordinator's store. Calls that are sent together count once.",
+        ["node"],
+        [((node,), _histogram(times)) for node, times in sorted(call_times(store).items())],
+    )
+
+
+def _histogram(times: CallTimes) -> Histogram:
+    counted = Histogram(CALL_BOUNDS_S)
+    counted.counts, counted.total = times.counts, times.total_s
+    return counted
 
 
 def _writes(parts: Parts) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from proxy.assembly.room import RoomParts
 from proxy.coordinator.by_settings import coordinator_on, registry_from_journal, registry_on
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.nodes import Nodes
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.registry_from_journal import RegistryFromJournal
@@ -33,6 +34,8 @@ class StoreParts(RoomParts):
     registry_from_journal: RegistryFromJournal | None
     """The registry while the store is away; None without a journal."""
     fleet_store: RedisFleetStore
+    nodes: Nodes
+    """The servers of the store, for the admin port."""
     journal: KafkaJournal | None
     """The order of all writes to the store; None if the store itself is the order."""
     snapshots: StoredSnapshots | None
@@ -60,6 +63,7 @@ def build_stores(process: ProcessParts, brokers: BrokerParts, storage: ObjectSto
         registry=registry_on(store, settings, coordinator),
         registry_from_journal=registry_from_journal(coordinator.view, journal, snapshots),
         fleet_store=RedisFleetStore(store),
+        nodes=Nodes(store, settings.redis),
         journal=journal,
         snapshots=snapshots,
     )

@@ -27,7 +27,7 @@ def top(
         bool, typer.Option("--json", help="One JSON document per line for each update, to standard output.")
     ] = False,
 ) -> None:
-    """Watch a proxy: throughput, latencies, what flows between racks and its cost, who crosses, errors.
+    """Watch a proxy: throughput, latencies, what flows between racks and its cost, who crosses, the store, errors.
 
     q or Ctrl-C ends it.
 
@@ -53,6 +53,7 @@ def look(port: AdminPort) -> dict[str, Any]:
             "history": history[-60:],
             "connections": port.get("connections", limit=_ROWS)["connections"],
             "errors": port.get("errors", limit=_ROWS)["errors"],
+            "nodes": port.get("nodes")["nodes"],
         }
 
 

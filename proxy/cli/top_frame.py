@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from proxy.cli.node_table import node_table
 from proxy.cli.units import NOTHING, dollars, duration, milliseconds, rate, size
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -27,6 +28,8 @@ def frame(figures: dict[str, Any], url: str, failure: str = "") -> RenderableTyp
     crossing = [row for row in figures["connections"] if row["crossed_bytes"]]
     if crossing:
         parts.append(_crossing(crossing))
+    if figures["nodes"]:
+        parts.append(node_table(figures["nodes"], "Servers of the store"))
     if figures["errors"]:
         parts.append(_errors(figures["errors"], overview["now_ms"]))
     return Group(*parts)

@@ -28,6 +28,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 
 from proxy import config
 from proxy.coordinator.addresses import server_addresses, single_url
+from proxy.coordinator.call_times import CallTimes
 from proxy.coordinator.pool import Pool, pool_options
 
 log = structlog.get_logger()
@@ -121,6 +122,14 @@ class Cluster(RedisCluster):
             return str(self.nodes_manager.get_node_from_slot(self.keyslot(key)).name)
         except (LookupError, SlotNotCoveredError):
             return ""
+
+    def slots_by_server(self) -> dict[str, int]:
+        """Return the number of slots of each primary, as far as the map says."""
+        return Counter(nodes[0].name for nodes in self.nodes_manager.slots_cache.values() if nodes)
+
+    def servers_called(self) -> list[Redis]:
+        """Return the clients of the servers of the map that were called so far."""
+        return list(self._servers.values())
 
     async def primaries(self) -> dict[str, Redis]:
         """Return the client of each primary that has slots, by address; the map is read before. Raises as
@@ -238,6 +247,18 @@ async def server_of(store: Store, key: str) -> Redis:
 async def primaries(store: Store) -> dict[str, Redis]:
     """Return the client of each server that takes writes, by a name that is empty for a single server."""
     return await store.primaries() if isinstance(store, Cluster) else {"": store}
+
+
+def call_times(store: Store) -> dict[str, CallTimes]:
+    """Return the time that calls took, by the server that was called."""
+    servers = store.servers_called() if isinstance(store, Cluster) else [store]
+    pools = [server.connection_pool for server in servers]
+    return {pool.server_name: pool.times for pool in pools if isinstance(pool, Pool)}
+
+
+def number_of_primaries(store: Store) -> int:
+    """Return how many servers take writes, as far as the map says."""
+    return len(store.get_primaries()) if isinstance(store, Cluster) else 1
 
 
 def _kind(answer: AskError | TryAgainError) -> str:

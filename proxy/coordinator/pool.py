@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from proxy import config
+from proxy.coordinator.call_times import CallTimes
 from proxy.coordinator.credentials import credentials_of
 
 SUBSCRIPTIONS = 2
@@ -24,8 +25,16 @@ class Pool(BlockingConnectionPool):
     """
 
     def __init__(self, **options: Any) -> None:
+        self.times = CallTimes()
+        """Time that the calls of scripts take."""
         self._made: WeakSet[AbstractConnection] = WeakSet()
         super().__init__(**options)
+
+    @property
+    def server_name(self) -> str:
+        """Return the address of the server."""
+        options = self.connection_kwargs
+        return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
 
     def make_connection(self) -> AbstractConnection:
         """Return a new connection, which is not open yet."""

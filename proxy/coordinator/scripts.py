@@ -8,12 +8,13 @@ from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from proxy.coordinator.cluster import NOT_RUN, Cluster, Redirects, Store, server_of
+from proxy.coordinator.cluster import NOT_RUN, Cluster, Redirects, Store, pool_of, server_of
 from proxy.coordinator.confirmation import Command, check_confirmed
 from proxy.coordinator.connect import failure_of, store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -193,6 +194,7 @@ async def _run_at(server: Redis, sending: _Sending, calls: Sequence[Call]) -> li
     script, refusals, wait, keep_failures, _ = sending
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
+        began_s = perf_counter()
         try:
             async with store_call(server, f"running {script.name}"):
                 try:
@@ -204,6 +206,8 @@ async def _run_at(server: Redis, sending: _Sending, calls: Sequence[Call]) -> li
         except CoordinatorUnavailable as failure:
             # Calls that come after a store that does not answer would wait as long.
             return [*replies, *[failure] * (len(calls) - len(replies))]
+        finally:
+            pool_of(server).times.observe(perf_counter() - began_s)
         for one in judged:
             failed = isinstance(one, ResponseError) and not isinstance(one, sending.redirects)
             replies.append(await _failure(server, one, sending) if failed else one)

@@ -58,6 +58,11 @@ class SentinelPool(Pool):
         super().__init__(**{name: value for name, value in options.items() if name not in {"host", "port"}})
         self.connection_kwargs["connection_pool"] = proxy(self)
 
+    @property
+    def server_name(self) -> str:
+        """Return the address of the primary; empty if no Sentinel has named it yet."""
+        return "" if self._primary is None else f"{self._primary[0]}:{self._primary[1]}"
+
     async def get_master_address(self) -> tuple[str, int]:
         """Return the primary that the first Sentinel names which answers; connections to another one are given up.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proxy.admin.api import connections, errors, figures, fleet, segments, topics
+from proxy.admin.api import connections, errors, figures, fleet, nodes, segments, topics
 from proxy.admin.api.question import Question, Resource
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ async def collect(parts: Parts, question: Question) -> Any:
         case Resource.FLEET:
             lease_ms, brokers = parts.process.settings.fleet.lease_ms, parts.brokers.cluster.view.brokers
             return await fleet.collect(parts.routing.fleet, lease_ms, brokers.values())
+        case Resource.NODES:
+            return await nodes.collect(parts.stores.nodes)
         case Resource.TOPICS:
             own_rack, replicas = parts.process.settings.rack, parts.replicas.replicas
             return await topics.collect(parts.topics.topics, parts.process.stats, replicas, own_rack, question)

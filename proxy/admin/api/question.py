@@ -18,6 +18,7 @@ class Resource(Enum):
 
     FIGURES = auto()
     FLEET = auto()
+    NODES = auto()
     TOPICS = auto()
     SEGMENTS = auto()
     CONNECTIONS = auto()

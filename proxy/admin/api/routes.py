@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from aiohttp import web
 
-from proxy.admin.api import connections, errors, fleet, overview, segments, topics
+from proxy.admin.api import connections, errors, fleet, nodes, overview, segments, topics
 from proxy.admin.api.hosts import is_own_origin
 from proxy.admin.api.question import DEFAULT_LIMIT, LONGEST_CONTAINS, MAX_LIMIT, ProcessAnswer, Question, Resource
 from proxy.telemetry.logs import log_level
@@ -49,6 +49,7 @@ class Api:
         app.router.add_get("/api/history", self._get_history)
         for name, resource, document in (
             ("fleet", Resource.FLEET, fleet.document),
+            ("nodes", Resource.NODES, nodes.document),
             ("topics", Resource.TOPICS, topics.document),
             ("segments", Resource.SEGMENTS, segments.document),
             ("connections", Resource.CONNECTIONS, connections.document),

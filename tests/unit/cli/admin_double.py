@@ -49,7 +49,14 @@ SAMPLE = {
         "errors_per_second": 0.0,
     },
 }
+NODE = {
+    **{"node": "10.0.0.8:6379", "slots": 5461, "shards": [0, 1, 2, 7], "runs_per_second": 1234.5, "cpu_share": 0.42},
+    **{"memory_bytes": 5_000_000, "memory_limit_bytes": 2_000_000_000, "replicas": 1, "lag_bytes": 1_500},
+    "problem": None,
+}
+NOT_SEEN = dict.fromkeys(NODE) | {"node": "10.0.0.9:6379", "slots": 5461, "shards": [3], "problem": "it is down"}
 DOCUMENTS: dict[str, Any] = {
+    "/api/nodes": {"nodes": [NODE, NOT_SEEN], "problem": None},
     "/api/overview": {
         **{"version": "0.1.0", "proxy": "rack-a/proxy:19092", "rack": "rack-a", "now_ms": 90_000, "started_ms": 0},
         **{"workers": 1, "state": "ready", "reason": None, "remark": "a shard is fenced", "log_level": "info"},

@@ -50,6 +50,7 @@ def test_top_without_a_terminal_draws_one_frame() -> None:
         *("rack-a/proxy:19092 in rack-a", "ready", "a shard is fenced", "1.2 MB/s", "12 ms", "▁█"),
         *("$0.05 between racks", "$0.25 for requests", "$1.50 saved", "$0.09 an hour between racks"),
         *("→ crosses", "2.5 GB", "[red]shop[/red]", "connection_refused", "raise limits.max_connections"),
+        *("Servers of the store", "10.0.0.8:6379", "0-2, 7", "42%", "5.0 MB of 2.0 GB", "1.5 kB", "it is down"),
     ):
         assert part in out, part
     assert "\x1b" not in out
@@ -72,7 +73,7 @@ def test_a_proxy_without_any_data_is_drawn_too() -> None:
         "state": "not_ready",
         "reason": "starting",
     }
-    document = {"overview": overview, "history": [], "connections": [], "errors": []}
+    document = {"overview": overview, "history": [], "connections": [], "errors": [], "nodes": []}
     drawn = io.StringIO()
     Console(file=drawn, width=100).print(frame(document, "http://x", failure="it is gone"))
     for part in ("not ready", "STALE: it is gone", "starting", "–"):
@@ -100,7 +101,8 @@ def test_an_error_is_one_line_with_a_remedy(tmp_path: Path) -> None:
         with admin_port({"/api/connections": nonsense}) as (url, _):
             assert "is no admin port" in line_of("connections", "--admin", url)
     other = DOCUMENTS["/api/overview"] | {"flows": [{"kind": "classic"}]}
-    for documents in ({"/api/history": {}}, {"/api/overview": {}}, {"/api/overview": other}, {"/api/errors": {}}):
+    empty = [{path: {}} for path in ("/api/history", "/api/overview", "/api/errors", "/api/nodes")]
+    for documents in ({"/api/overview": other}, *empty):
         with admin_port(DOCUMENTS | documents) as (url, _):
             assert "as new as this command" in line_of("top", "--admin", url)
     for document in ({}, {"total": 1, "connections": [{"client": "x"}]}, {"total": 1, "connections": 7}):
