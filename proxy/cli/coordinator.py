@@ -1,4 +1,4 @@
-"""`diskless-proxy coordinator`: whether its store has everything that it acknowledged, and the remedy if not.
+"""`diskless-proxy coordinator`: the servers of its store, the writes that the store has lost, and the remedy.
 
 No proxy has to run; running proxies need no restart.
 """
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.console.console import FAILED, AsJson, ConfigFile, fail, output, run_command
+from proxy.console.console import FAILED, AsJson, ConfigFile, fail, output, progress, run_command
 
 if TYPE_CHECKING:
+    from proxy.guard.move import Moved
     from proxy.guard.unfence import Accepted
     from proxy.guard.verdict import Verdict
 
-app = typer.Typer(help="The coordinator's store: find losses, and accept them.", no_args_is_help=True)
+app = typer.Typer(
+    help="The coordinator's store: its servers, its losses, and how to accept them.", no_args_is_help=True
+)
 
 DEFAULT_GAP = 1_000_000
 
@@ -77,6 +80,73 @@ def unfence(
             f"Shard {number} continues: {unfenced.raised} logs end {unfenced.raised_by} offsets further on, "
             f"{unfenced.made} were recreated."
         )
+
+
+@app.command("nodes")
+def nodes(config: ConfigFile, as_json: AsJson = False) -> None:
+    """Show the store's servers: slots, shards, runs of scripts per second, CPU, memory, and how far replicas lag.
+
+    Takes two looks, a second apart. No proxy has to run. Exit code 1 if a server does not answer.
+
+    Example: `diskless-proxy coordinator nodes --config proxy.yaml`.
+    """
+    rows = run_command(lambda: _nodes(config))
+    if as_json:
+        typer.echo(json.dumps({"nodes": rows}))
+    else:
+        from proxy.cli.node_table import node_table
+
+        output().print(node_table(rows))
+    if any(row["problem"] for row in rows):
+        raise typer.Exit(FAILED)
+
+
+async def _nodes(config: Path) -> list[dict[str, Any]]:
+    from proxy.admin.api.nodes import row
+    from proxy.config import load_settings
+    from proxy.coordinator.connect import connect
+    from proxy.coordinator.nodes import Nodes
+
+    settings = load_settings(config)
+    client = await connect(settings.redis)
+    try:
+        return [row(node) for node in await Nodes(client, settings.redis).seen()]
+    finally:
+        await client.aclose()
+
+
+@app.command("move")
+def move(
+    config: ConfigFile,
+    to: Annotated[str, typer.Option("--to", help="Value of redis.url for the new store, which is empty.")],
+    as_json: AsJson = False,
+) -> None:
+    """Build the coordinator's state in a new store, from the journal, while proxies go on with the present one.
+
+    Change redis.url of all proxies after that, one after another. Create and delete no topics until all have changed.
+    The command can be repeated: it applies what is new.
+
+    Example: `diskless-proxy coordinator move --config proxy.yaml --to redis+cluster://10.0.0.1:6379,10.0.0.2:6379`.
+    """
+    moved = run_command(lambda: _moved(config, to))
+    if as_json:
+        typer.echo(json.dumps(moved._asdict()))
+        return
+    typer.echo(
+        f"The new store has all {moved.partitions} partitions of the journal ({moved.applied_records:,} records were "
+        f"applied after the snapshots, in {moved.seconds:.1f} s)."
+    )
+    typer.echo(
+        "Next: set redis.url, and restart proxy after proxy. Create and delete no topics until all are restarted."
+    )
+
+
+async def _moved(config: Path, to: str) -> Moved:
+    from proxy.config import load_settings
+    from proxy.guard.move import move
+
+    with progress("building", "partitions of the journal") as count:
+        return await move(load_settings(config), to, count)
 
 
 _WHAT_IS_LOST = """
