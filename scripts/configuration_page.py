@@ -46,6 +46,11 @@ Copy one of these examples to start with:
 | Amazon MSK with IAM | [msk.yaml](../deploy/config/msk.yaml) |
 | one TLS port for all brokers, selected by [names](sni.md) | [sni.yaml](../deploy/config/sni.yaml) |
 | brokers that Strimzi runs in Kubernetes | [strimzi.yaml](../deploy/config/strimzi.yaml) |
+| Amazon MemoryDB ([which store](operations/redis.md#which-service)) | [memorydb.yaml](../deploy/config/memorydb.yaml) |
+| Amazon ElastiCache | [elasticache.yaml](../deploy/config/elasticache.yaml) |
+| Google Memorystore for Valkey | [memorystore.yaml](../deploy/config/memorystore.yaml) |
+| Azure Managed Redis | [azure-managed-redis.yaml](../deploy/config/azure-managed-redis.yaml) |
+| Valkey by an operator for Kubernetes | [valkey-operator.yaml](../deploy/config/valkey-operator.yaml) |
 
 An environment variable is `DISKLESS_PROXY_` and the setting's path in capitals, joined by two underscores:
 `DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT=9092`, `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS=100`. One variable

@@ -159,7 +159,20 @@ def test_an_example_can_be_used_and_is_explained(example: Path, monkeypatch: pyt
 
 
 def test_there_are_examples_and_each_is_in_the_docs() -> None:
-    assert [path.stem for path in EXAMPLES] == ["aws", "azure", "gcp", "minio", "msk", "sni", "strimzi"]
+    assert {path.stem for path in EXAMPLES} == {
+        "aws",
+        "azure",
+        "azure-managed-redis",
+        "elasticache",
+        "gcp",
+        "memorydb",
+        "memorystore",
+        "minio",
+        "msk",
+        "sni",
+        "strimzi",
+        "valkey-operator",
+    }
     page = (ROOT / "docs" / "configuration.md").read_text()
     for example in EXAMPLES:
         assert f"](../deploy/config/{example.name})" in page
