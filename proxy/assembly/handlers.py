@@ -134,7 +134,7 @@ def _of_offsets(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
         api_keys.LIST_OFFSETS: in_parts(ListOffsets(halves, offsets).list_offsets, _TOPICS),
         api_keys.DELETE_RECORDS: in_parts(delete_records.delete_records, _TOPICS),
         api_keys.OFFSET_FOR_LEADER_EPOCH: in_parts(
-            OffsetForLeaderEpoch(halves, offsets).offset_for_leader_epoch, _TOPICS
+            OffsetForLeaderEpoch(halves, offsets, catch_up=coordinator.catch_up).offset_for_leader_epoch, _TOPICS
         ),
         api_keys.DESCRIBE_LOG_DIRS: describe_log_dirs.describe_log_dirs,
         api_keys.DESCRIBE_PRODUCERS: in_parts(describe_producers.describe_producers, _TOPICS),

@@ -4,7 +4,7 @@ calls."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 
@@ -186,12 +186,15 @@ class RedisCoordinator:
             if answer.error_code == OFFSET_OUT_OF_RANGE and request.offset > answer.high_watermark
         ]
         if beyond:
-            again = [requests[place] for place in beyond]
-            keys = [partition_key(request.topic_id, request.partition) for request in again]
-            await self.view.catch_up({shard_of(key, self._settings.shards) for key in keys})
-            for place, answer in zip(beyond, await self._find(again), strict=True):
+            await self.catch_up((requests[place].topic_id, requests[place].partition) for place in beyond)
+            for place, answer in zip(beyond, await self._find([requests[place] for place in beyond]), strict=True):
                 answers[place] = answer
         return answers
+
+    async def catch_up(self, logs: Iterable[tuple[bytes, int]]) -> None:
+        """Let the next answers have all that a journal has: clients may have seen more at another store's proxies."""
+        if self.view is not None:
+            await self.view.catch_up({shard_of(partition_key(*log), self._settings.shards) for log in logs})
 
     async def _find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         keys = [partition_key(request.topic_id, request.partition) for request in requests]

@@ -14,7 +14,7 @@ from proxy import config
 from proxy.config import Settings
 from proxy.coordinator.by_settings import coordinator_on, registry_on
 from proxy.coordinator.connect import StoreUnfit, connect
-from proxy.coordinator.interface import FindRequest, PartitionRun
+from proxy.coordinator.interface import LATEST_TIMESTAMP, FindRequest, ListRequest, PartitionRun
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.guard.identity import settle_identity
 from proxy.guard.journal_identity import settle_journal
@@ -121,10 +121,15 @@ async def test_proxies_of_both_stores_go_on_from_each_others_commits(
         try:
             await build(new, target, storage, journal, lambda _: None)
             there = coordinator_on(new, target, journal)
-            for one in (coordinator, there, there, coordinator, there):
+            ends = [ListRequest(TOPIC, log, LATEST_TIMESTAMP) for log in LOGS]
+            for one in (coordinator, there, there, coordinator):
                 await commit(one)
+                await one.list_offsets(ends)
+            await commit(there)
+            assert {end.offset for end in await coordinator.list_offsets(ends)} == {18}, "it has not seen the last one"
             for one in (coordinator, there):
-                await one.view.catch_up(range(SHARDS))  # type: ignore[union-attr]
+                await one.catch_up([(TOPIC, log) for log in LOGS])
+            assert {end.offset for end in await coordinator.list_offsets(ends)} == {20}
             assert await rows(there) == await rows(coordinator)
             assert [offset for _, offset in (await rows(there))[0]] == list(range(0, 20, 2))
         finally:
