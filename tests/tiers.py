@@ -96,6 +96,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "two stacks of its own; unit/connection/test_stand_in.py is quick",
     ),
     FullOnly("faults/test_store_cluster.py", "a cluster and a stack; coordinator/test_cluster.py is quick"),
+    FullOnly("faults/test_move_under_load.py", "a cluster and a stack; integration/guard/test_move.py is quick"),
     FullOnly("faults/test_store_killed.py", "stacks of its own; integration/demo/test_demo_stores.py is quick"),
     FullOnly(
         "integration/demo/test_demo_stores.py",
