@@ -185,6 +185,10 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "faults/test_unclean_election.py", "brokers are killed for half a minute; markers/test_following.py is quick"
     ),
     FullOnly("faults/test_last_epoch.py", "a broker restarts; integration/coordinator/test_transactions.py is quick"),
+    FullOnly(
+        "pipeline/test_open_transactions.py",
+        "Spark on a stack; unit/pipeline/compact and integration/test_transactional_reads.py are quick",
+    ),
     FullOnly("integration/test_transactions.py", "a topic with 900 replicas; one partition is quick", "hundreds"),
     FullOnly("integration/demo/test_load.py", "a whole demo; test_demo_serve.py starts one", r"^test_the_demo_ends"),
     FullOnly(

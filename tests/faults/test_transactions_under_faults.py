@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from proxy.demo.process import Process
 from proxy.demo.stack import Stack
-from tests.support.confluent import consumer
+from tests.support.confluent import consumer, to_end
 from tests.support.metrics import Metrics
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 from tests.support.transactional import READ_COMMITTED, READ_UNCOMMITTED, end_offset, send, transactional
@@ -74,7 +73,7 @@ class Copying:
         self._wait_until_stable(topic, partition)
         with consumer(self.bootstrap, isolation_level="read_committed", enable_partition_eof=True) as client:
             client.assign([TopicPartition(topic, partition, 0)])
-            return list(to_end(client))
+            return [message.value() for message in to_end(client)]
 
     def _wait_until_stable(self, topic: str, partition: int) -> None:
         """Wait until the transaction that the copier's death has left open, if any, is aborted by a new session."""
@@ -92,16 +91,6 @@ class Copying:
             known = client.list_topics(topic, timeout=END_SECONDS)
             broker = known.brokers[known.topics[topic].partitions[partition].leader]
             return f"{broker.host}:{broker.port}"
-
-
-def to_end(client: Consumer) -> Iterator[bytes | None]:
-    deadline = time.monotonic() + END_SECONDS
-    while time.monotonic() < deadline:
-        for message in client.consume(100, 0.5):
-            if message.error() is not None:
-                return
-            yield message.value()
-    raise AssertionError("the end of the partition did not come")
 
 
 @contextmanager

@@ -69,6 +69,17 @@ def consumer(bootstrap: str, **configs: Any) -> Iterator[Consumer]:
         client.close()
 
 
+def to_end(client: Consumer) -> Iterator[Message]:
+    """Yield the messages up to the end of the only assigned partition. The consumer has `enable_partition_eof`."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        for message in client.consume(100, 0.5):
+            if message.error() is not None:
+                return
+            yield message
+    raise AssertionError("the end of the partition did not come")
+
+
 def take(client: Consumer, count: int, timeout_seconds: float = TIMEOUT_SECONDS) -> list[Message]:
     """Return the next `count` messages of a consumer with assigned partitions; raise the first error among them."""
     messages: list[Message] = []
