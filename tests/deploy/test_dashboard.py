@@ -30,6 +30,7 @@ MAY_BE_EMPTY = {
     "Near reads, B": "only where reads stay at their leaders",
     "Fullest shard, A": "only where redis.max_index_bytes is set",
     "Certificates, A": "only with TLS",
+    "Redirects, A": "only with a cluster whose slots have moved",
 }
 """Queries that give series only in cases that a healthy stack without TLS does not have."""
 WRONG_RACK = {"client_id": "lost,diskless_rack_id=nowhere"}

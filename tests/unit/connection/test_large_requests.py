@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -14,6 +14,7 @@ from proxy.config import Listeners
 from proxy.connection.connection import ClientConnection
 from proxy.coordinator.interface import BatchAnswer, LogDescription, PartitionRun, RunAnswer
 from proxy.coordinator.interface_registry import DisklessTopic
+from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.time_lookup import TimeLookup
 from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.wire.header import request_header
@@ -55,6 +56,10 @@ class Coordinator(ModelCoordinator):
         described: list[LogDescription | None] = [LogDescription(0, 9, 9, 100, 1) for _ in partitions]
         self._steps.not_counted_s += time.thread_time() - began
         return described
+
+    async def catch_up(self, logs: Iterable[tuple[bytes, int]]) -> None:
+        """Find the shards of the logs, as with a journal."""
+        assert {shard_of(partition_key(*log), 16) for log in logs}
 
 
 class Transport(FakeTransport):
