@@ -60,8 +60,7 @@ async def opened_change(settings: Settings, *, create_missing: bool, emptied: bo
 
     `create_missing`: create the journal's topic if it is missing. `emptied`: the store may have lost its identity.
 
-    Raises StoreUnfit, CoordinatorUnavailable,
-    StorageError.
+    Raises StoreUnfit, CoordinatorUnavailable and StorageError.
     """
     storage = open_storage(settings.storage, settings.storage_class)
     await storage.open(try_out=False)

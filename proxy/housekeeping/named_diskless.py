@@ -12,24 +12,20 @@ was created with `diskless.enable=false` through a proxy: nothing on the brokers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import structlog
 
 from proxy.brokers.broker_metadata import TOPICS_PER_STEP, ask_all_names
 from proxy.brokers.cluster import Cluster
+from proxy.brokers.topic_configs import ask_topic_configs
 from proxy.process.turns import Turns
-from proxy.protocol.api_keys import DESCRIBE_CONFIGS
 from proxy.protocol.cleanup_policy import CLEANUP_POLICY, is_compacted
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topic_configs import diskless_by_name
-from proxy.topics.topic_resources import TOPIC
-from proxy.wire.cold import encode, nested, read_response
 from proxy.wire.steps import Steps, in_slices
 
 log = structlog.get_logger()
 
-_VERSION = 4
 REMEDY = (
     "recreate the topic through a proxy, or leave its name out of default_diskless_topics if it is to be classic: "
     "docs/operations/past-the-proxies.md"
@@ -85,22 +81,11 @@ class NamedDiskless:
 
     async def _compacted(self, names: Sequence[str]) -> set[str]:
         """Return which of the topics are compacted, as far as the principal may read their configs."""
-        from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
-
         compacted = set[str]()
         for start in range(0, len(names), TOPICS_PER_STEP):
-            resources = tuple(
-                nested(DescribeConfigsRequest, "resources")(
-                    resource_type=TOPIC, resource_name=name, configuration_keys=(CLEANUP_POLICY,)
-                )
-                for name in names[start : start + TOPICS_PER_STEP]
-            )
-            request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
-            body = await self._cluster.service.ask(DESCRIBE_CONFIGS, _VERSION, encode(request))
-            response: Any = read_response(DESCRIBE_CONFIGS, _VERSION, body)
-            for result in response.results:
-                if is_compacted({str(config.name): config.value for config in result.configs}):
-                    compacted.add(str(result.resource_name))
+            some = names[start : start + TOPICS_PER_STEP]
+            policies = await ask_topic_configs(self._cluster.service, some, CLEANUP_POLICY)
+            compacted |= {name for name, policy in policies.items() if is_compacted({CLEANUP_POLICY: policy})}
         return compacted
 
 
