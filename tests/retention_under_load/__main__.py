@@ -9,12 +9,8 @@ import sys
 from dataclasses import asdict
 
 from proxy.demo.stack import Stack, StackOptions
-from tests.retention_under_load.run import Report, RunOptions, retention_under_load
+from tests.retention_under_load.run import SETTINGS, Report, RunOptions, retention_under_load
 
-SETTINGS = {
-    "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000, "orphan_age_ms": 15_000},
-    "log.retention.check.interval.ms": 500,
-}
 MEGABYTE = 1_000_000
 
 

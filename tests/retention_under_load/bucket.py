@@ -201,8 +201,6 @@ class Bucket:
                     more.append(request._replace(offset=answer.log_start_offset))
                     continue
                 for row in answer.rows:
-                    if row.is_marker:  # of another test's topic, and without an object
-                        continue
                     named[row.segment.hex()] = named.get(row.segment.hex(), 0) + row.length
                 if answer.rows and answer.rows[-1].last_offset + 1 < answer.high_watermark:
                     more.append(request._replace(offset=answer.rows[-1].last_offset + 1))

@@ -26,6 +26,11 @@ from tests.retention_under_load.bucket import Bucket
 from tests.retention_under_load.clients import Reader, Sender
 from tests.support.topics import replica_count
 
+SETTINGS = {
+    "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000, "orphan_age_ms": 15_000},
+    "log.retention.check.interval.ms": 500,
+}
+"""Settings of the proxies: housekeeping that can be watched."""
 LOOK_SECONDS = 1.0
 AWAY_SECONDS = 3.0
 """Seconds that a killed proxy stays away."""
