@@ -92,7 +92,11 @@ def _of_addresses(parts: Parts) -> dict[int, Handler]:
     return {
         api_keys.METADATA: rewrite_metadata.metadata,
         api_keys.FIND_COORDINATOR: rewrite_metadata.find_coordinator,
-        api_keys.API_VERSIONS: ApiVersions(settings, near_brokers=parts.replicas.near_brokers).api_versions,
+        api_keys.API_VERSIONS: ApiVersions(
+            settings,
+            near_brokers=parts.replicas.near_brokers,
+            client_version=parts.transactions.client_version,
+        ).api_versions,
         api_keys.ALTER_PARTITION_REASSIGNMENTS: in_parts(
             reassignments.alter_partition_reassignments, _ANSWERED_AS_RESPONSES
         ),

@@ -32,6 +32,7 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
             topic_defaults=parts.topics.topic_defaults,
             rights=rights,
             transactional_ids=ClientTransactionalIds(process.settings, process.now),
+            additions=parts.transactions.additions,
             quotas=parts.clients.quotas,
             index_watch=diskless.index_watch,
             intake=diskless.intake,

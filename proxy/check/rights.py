@@ -19,7 +19,7 @@ from proxy.wire.metadata import MetadataRequest, MetadataTopic, build_metadata_r
 from proxy.wire.metadata import metadata_topics as topics_of
 
 _VERSION = 9
-_CLUSTER_ALTER = 1 << 7
+_CLUSTER_ALTER, _CLUSTER_ACTION = 1 << 7, 1 << 9
 _NAMED = 3
 _WHERE = "brokers.sasl"
 
@@ -37,6 +37,7 @@ async def check_rights(settings: Settings, cluster: Cluster, diskless: Sequence[
         of_topics(where, visible, hidden, describes_any=may_describe),
         await _configs(where, cluster),
         of_cluster(where, operations),
+        *of_transactions(where, operations, settings.transactions.client_version),
     ]
 
 
@@ -68,6 +69,22 @@ def of_cluster(where: str, operations: int) -> Finding:
     text = "may not alter the cluster, so topics that lack replicas get no more: right Alter is missing"
     remedy = "allow the proxies' principal Alter on the cluster, or accept this: docs/security.md"
     return warning(Kind.RIGHTS, where, text, remedy)
+
+
+def of_transactions(where: str, operations: int, client_version: int) -> list[Finding]:
+    """ClusterAction on the cluster, if clients are to use transaction version 2. `operations`: bits of AclOperation."""
+    if client_version == 1:
+        return []
+    if operations & _CLUSTER_ACTION:
+        return [ok(Kind.RIGHTS, where, "may add partitions to transactions of version 2")]
+    text = (
+        "may not add partitions to transactions, so clients use transaction version 1: right ClusterAction is missing"
+    )
+    remedy = (
+        "allow the proxies' principal ClusterAction on the cluster, or set transactions.client_version to 1: "
+        "docs/transactions.md"
+    )
+    return [warning(Kind.RIGHTS, where, text, remedy)]
 
 
 async def _configs(where: str, cluster: Cluster) -> Finding:

@@ -17,6 +17,7 @@ from proxy.coordinator.interface_index import SegmentUse as SegmentUse
 from proxy.coordinator.interface_rewriting import RewritingCoordinator
 from proxy.coordinator.interface_transactions import (
     NO_EPOCH,
+    NO_MARKERS,
     NOT_TRANSACTIONAL,
     AbortedTransaction,
     TransactionCoordinator,
@@ -55,7 +56,7 @@ class ProposedBatch(NamedTuple):
     base_sequence: int
     transaction_version: int = NOT_TRANSACTIONAL
     """1 if AddPartitionsToTxn added the partition to the transaction, 2 if Produce did (KIP-890)."""
-    markers_from: int = -1
+    markers_from: int = NO_MARKERS
     """Offset in the placeholder topic's log from which on a marker may end the transaction; only of version 2."""
 
 

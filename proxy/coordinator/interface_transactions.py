@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 
 NOT_TRANSACTIONAL = 0
 """Transaction version of a batch that belongs to no transaction."""
+NO_MARKERS = -1
+"""The offset from which on a marker may end the transaction, of a batch of another version than 2."""
 NO_EPOCH = -1
 """Leader epoch or coordinator epoch that is not known."""
 

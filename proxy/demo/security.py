@@ -236,6 +236,7 @@ def grant_service(security: StackSecurity, bootstrap: str) -> None:
             (admin.ResourceType.TOPIC, "*", admin.AclOperation.READ),
             (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.DESCRIBE_CONFIGS),
             (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.ALTER),
+            (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.CLUSTER_ACTION),
         )
     ]
     try:

@@ -3,8 +3,8 @@
 Behaviour: the broker's answer is cut down to `proxy.protocol.apis`. An API or version that is not classified is not
 offered, so a new broker release can't make clients send what would pass unexamined. If near replicas are read, an
 unresponsive broker of another rack is not waited for: a new connection gets the last answer of any broker, without its
-throttle time, which belongs to one client. All clients use transaction version 1, because AddPartitionsToTxn says which
-diskless partitions a transaction has.
+throttle time, which belongs to one client. If the proxy may not add partitions to transactions of version 2, or shall
+not, clients are held at version 1 (`transactions/client_version.py`).
 
 Version notes: a request of a version outside of the table's, also a negative one, is answered here: UNSUPPORTED_VERSION
 in a v0 body, with the versions of ApiVersions itself, as KIP-511 says. The client then asks again.
@@ -23,7 +23,14 @@ from proxy.config import Settings
 from proxy.protocol.apis import API_TABLE
 from proxy.protocol.errors import NONE
 from proxy.replicas.near import NearBrokers
-from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
+from proxy.transactions.client_version import ClientVersion
+from proxy.wire.api_versions import (
+    FIRST_WITH_FEATURES,
+    clamp_api_versions,
+    client_software,
+    transaction_version,
+    unsupported_api_versions_response,
+)
 from proxy.wire.primitives import INT16, INT32, Buffer
 
 _CORRELATION_BYTES = 4
@@ -36,9 +43,10 @@ _FIRST_THROTTLE_VERSION = 1
 class ApiVersions:
     """Handler of ApiVersions."""
 
-    def __init__(self, settings: Settings, *, near_brokers: NearBrokers) -> None:
+    def __init__(self, settings: Settings, *, near_brokers: NearBrokers, client_version: ClientVersion) -> None:
         self._settings = settings
         self._near_brokers = near_brokers
+        self._client_version = client_version
         self._learnt: dict[int, bytes] = {}
         """Body of the last answer without error, by version, as it was sent to clients."""
 
@@ -56,8 +64,18 @@ class ApiVersions:
         learnt = self._learnt.get(version)
         if learnt is not None and fetch.read_near_replicas and self._near_brokers.is_foreign(client.session.node_id):
             return self._in_time(client, request, client.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
+        if not self._client_version.is_known:
+            return self._learn(client, request, client.open_slot(request))
         client.forward(request, lambda body: self._clamp(body, version))
         return None
+
+    async def _learn(self, client: Client, request: Request, slot: Slot) -> None:
+        """Answer after it is known which transaction version clients may use. Raises BrokerUnreachable and
+        ProtocolError."""
+        body = await client.ask(request, request.api_key, request.api_version, [request.body])
+        if request.api_version >= FIRST_WITH_FEATURES and INT16.unpack_from(body)[0] == NONE:
+            await self._client_version.learn(transaction_version(body, request.api_version))
+        slot.fill(self._clamp(body, request.api_version))
 
     async def _in_time(self, client: Client, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
         """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
@@ -70,7 +88,9 @@ class ApiVersions:
             slot.fill(self._clamp(body, request.api_version))
 
     def _clamp(self, body: memoryview, version: int) -> list[Buffer]:
-        ranges, rest = clamp_api_versions(body, version, kip1163_api=self._settings.kip1163_api, transactions_v1=True)
+        ranges, rest = clamp_api_versions(
+            body, version, kip1163_api=self._settings.kip1163_api, transactions_v1=self._client_version.is_1
+        )
         if INT16.unpack_from(body)[0] == NONE:
             if version >= _FIRST_THROTTLE_VERSION:  # that was about one client
                 self._learnt[version] = b"".join((ranges, INT32.pack(0), rest[INT32.size :]))

@@ -18,6 +18,7 @@ from proxy.routing.racks import Racks
 from proxy.telemetry.stats import Stats
 from proxy.topics.topic_defaults import TopicDefaults
 from proxy.topics.topics import Topics
+from proxy.transactions.additions import Additions
 from proxy.wire.produce import ProduceRequest
 
 _DECODED_BYTES = 800
@@ -35,6 +36,7 @@ class DisklessProduce:
         topic_defaults: TopicDefaults,
         rights: ClientRights,
         transactional_ids: ClientTransactionalIds,
+        additions: Additions,
         quotas: Quotas,
         index_watch: IndexWatch,
         intake: Intake,
@@ -52,6 +54,7 @@ class DisklessProduce:
         self.topic_defaults = topic_defaults
         self.rights = rights
         self.transactional_ids = transactional_ids
+        self.additions = additions
         self.quotas = quotas
         self.index_watch = index_watch
         self.intake = intake

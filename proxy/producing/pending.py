@@ -1,6 +1,7 @@
 """A Produce with diskless topics, until it is answered.
 
-1. The client's right to write is read from its own broker, once per connection and short time.
+1. The client's right to write is read from its own broker, once per connection and short time. If the batches belong
+   to a transaction of version 2, their partitions are added to it, once per transaction.
 2. Every diskless batch is checked as a broker checks it, and appended; a bad one fails alone, with Kafka's error code.
 3. When all outcomes are there, including the broker's for the classic part, the answer is built. Requests don't wait
    for each other: up to the client's in-flight limit are buffered and uploaded while earlier ones still are.
@@ -16,24 +17,23 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.client.slots import Slot
 from proxy.coordinator.interface_registry import DisklessTopic
-from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
-from proxy.diskless.produce_checks import check_produced
 from proxy.diskless.wal.outcome import Outcome
 from proxy.process.turns import finish
+from proxy.producing.admission import Refused, admit
 from proxy.producing.answers import TWICE, all_timed_out, placed_in_steps
 from proxy.producing.parts import DisklessProduce
 from proxy.producing.rights import ProducerRights
 from proxy.producing.split import DisklessPart, Named, split, split_in_steps
+from proxy.producing.transaction import Added, transaction_of
 from proxy.protocol.errors import (
     INVALID_REQUEST,
-    KAFKA_STORAGE_ERROR,
     NONE,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.records.batches import RecordsError, producer_id_of, producer_of
+from proxy.records.batches import producer_id_of, producer_of
 from proxy.wire.primitives import Buffer
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
@@ -46,7 +46,7 @@ from proxy.wire.produce import (
     merge_produce_response,
 )
 from proxy.wire.produce_steps import build_large_produce, build_large_produce_response
-from proxy.wire.steps import Steps, in_slices
+from proxy.wire.steps import Steps, at_once, in_slices
 
 
 class PendingProduce:
@@ -72,6 +72,7 @@ class PendingProduce:
         "_timed_out",
         "_timeout",
         "_topics",
+        "_transaction",
     )
 
     def __init__(
@@ -91,6 +92,7 @@ class PendingProduce:
         self._slot = slot
         self._parsed = parsed
         self._rights = ProducerRights(client, parsed.transactional_id, topics=of.rights, ids=of.transactional_ids)
+        self._transaction = transaction_of(of.additions, parsed)
         self._large = large
         self._answering = False
         self._failed = False
@@ -109,11 +111,16 @@ class PendingProduce:
         of.charge_decoded(slot, parsed)
 
     async def ask_then_accept(self) -> None:
-        """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable and ProtocolError."""
+        """Ask the brokers what the client may write, and add partitions to its transaction; then accept.
+
+        Raises BrokerUnreachable and ProtocolError.
+        """
         self._start_timer()
         accepted = False
         while not accepted:
             await self._rights.ask(self._client, self._request)
+            if self._transaction is not None:
+                await self._transaction.add(self._client, self._request)
             if self._timed_out:
                 for part in split(self._of.topics, self._parsed)[1]:
                     self._take(part, self._rights.error_of(part), part.partitions, [], 0, set())
@@ -121,7 +128,8 @@ class PendingProduce:
             accepted = self.accept()
 
     def accept(self) -> bool:
-        """Send the classic part on, and append the diskless part; False if the client's rights must be read first.
+        """Send the classic part on, and append the diskless part; False if the client's rights must be read first, or
+        partitions be added to its transaction.
 
         Whether a topic is classic is judged here, in the same step that forwards it: an earlier judgement may be older
         than a registry version that this proxy has acknowledged since.
@@ -129,6 +137,8 @@ class PendingProduce:
         of = self._of
         classic, diskless = split(of.topics, self._parsed)
         if not self._rights.are_known(diskless):
+            return False
+        if self._transaction is not None and not at_once(self._transaction.look(diskless, self._rights)):
             return False
         self._accepted = True
         self._send_on(classic, build_produce_request(classic) if classic.topics else [], diskless)
@@ -146,7 +156,7 @@ class PendingProduce:
         return True
 
     async def accept_in_turns(self) -> None:
-        """Do `accept`, and before it ask for the client's rights. Raises BrokerUnreachable and ProtocolError."""
+        """Do `ask_then_accept` in turns. Raises BrokerUnreachable and ProtocolError."""
         self._start_timer()
         of, judged = self._of, None
         while judged != (judged := (of.topics.version, of.topics.is_current)):
@@ -154,6 +164,9 @@ class PendingProduce:
             classic, diskless = await of.turns.run(split_in_steps(of.topics, self._parsed))
             if not self._rights.are_known(diskless):
                 await self._rights.ask(self._client, self._request)
+            transaction = self._transaction
+            if transaction is not None and not await of.turns.run(transaction.look(diskless, self._rights)):
+                await transaction.add(self._client, self._request)
             frame = await of.turns.run(build_large_produce(classic)) if classic.topics else []
             errors = [self._rights.error_of(part) for part in diskless]
             self._topics = await of.turns.run(placed_in_steps(diskless, errors))
@@ -238,31 +251,17 @@ class PendingProduce:
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int
     ) -> None:
         """Check one partition's batch and give it to the WAL buffer, or answer why not."""
-        of, acks, version = self._of, self._parsed.acks, self._parsed.version
-        try:
-            rules = of.topic_defaults.rules(entry)
-            if rules.compacted:
-                rules = rules._replace(partition=f"{entry.name}-{partition.index}")
-            transactional_error = self._rights.transactional_error
-            records, header = check_produced(
-                entry, partition, rules, acks=acks, version=version, transactional_error=transactional_error
-            )
-        except RecordsError as error:
-            of.intake.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
-            answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))
+        of, log = self._of, (entry.topic_id, partition.index)
+        admitted = admit(of, entry, partition, self._parsed, self._rights, self._transaction)
+        if isinstance(admitted, Refused):
+            answers[place] = admitted.answer
+            self._throttle_ms = max(self._throttle_ms, admitted.throttle_ms)
             return
-        if of.index_watch.is_full(entry.topic_id, partition.index):
-            of.stats.index_full_batches += 1
-            producer = header.producer_id, header.producer_epoch, header.base_sequence
-            of.intake.not_stored(entry.topic_id, partition.index, *producer)
-            answers[place] = PartitionProduced(partition.index, KAFKA_STORAGE_ERROR, error_message=FULL_MESSAGE)
-            self._throttle_ms = max(self._throttle_ms, FULL_THROTTLE_MS)
-            return
+        records, header, rules, markers_from, added = admitted
         of.accounts.diskless(self._client.session, self._request.client_id, "produce")(entry.name, header.length)
         self._open += 1
-        settle = partial(self._settle, answers, place, size=header.length)
-        now_ms = of.wall_clock_ms()
-        of.intake.append(entry.topic_id, partition.index, records, header, rules, now_ms, settle)
+        settle = partial(self._settle, answers, place, size=header.length, added=added)
+        of.intake.append(*log, records, header, rules, of.wall_clock_ms(), settle, markers_from=markers_from)
 
     def _forward(self, classic: ProduceRequest, body: list[Buffer]) -> int:
         """Send the classic part, under the client's own header, and return its size in bytes."""
@@ -278,9 +277,11 @@ class PendingProduce:
         self._of.classic.send(self._client, self._request, classic, buffers, answered, lost)
         return size
 
-    def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int) -> None:
+    def _settle(
+        self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int, added: Added | None = None
+    ) -> None:
         """Note the outcome of a batch of `size` bytes."""
-        error_code = outcome.error_code
+        error_code = outcome.error_code if added is None else added.error_of(outcome.error_code)
         if error_code == NONE and not outcome.duplicate:
             self._of.stats.stored_bytes[self._of.racks.counted(self._client.session, self._request.client_id)] += size
         if error_code == UNKNOWN_TOPIC_OR_PARTITION and self._parsed.version >= FIRST_TOPIC_ID:

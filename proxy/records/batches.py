@@ -151,6 +151,14 @@ def producer_of(records: memoryview | None) -> tuple[int, int, int]:
     return producer_id, epoch, base_sequence
 
 
+def transactional_producer_of(records: memoryview | None) -> tuple[int, int] | None:
+    """Return producer ID and epoch that the first batch claims, checked or not; None if it is not transactional."""
+    if records is None or len(records) < HEADER_BYTES:
+        return None
+    fields = _HEADER.unpack_from(records)
+    return (fields[9], fields[10]) if fields[5] & _TRANSACTIONAL else None
+
+
 def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
     """Return the header of the one batch that `records` of a Produce v3+ hold, if a broker would append it.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from proxy.brokers.broker_metadata import Partition
@@ -74,7 +75,7 @@ class Enlistments:
         reason = "the transaction has ended, or has other partitions"
         try:
             async with asyncio.timeout(self.timeout_s):
-                ends = await self._read_ends(client, request, added.logs)
+                ends = await self._ends.read(partial(client.ask, request), added.logs)
                 if await self._is_ongoing(client, request, added) and await self._enlist_from(added, ends):
                     return True
         except TimeoutError:
@@ -89,18 +90,6 @@ class Enlistments:
             effect="the client gets CONCURRENT_TRANSACTIONS and retries",
         )
         return False
-
-    async def _read_ends(self, client: Client, request: Request, logs: Logs) -> dict[Partition, int]:
-        """Return the ends of all partitions. Raises BrokerUnreachable and ProtocolError."""
-        ends: dict[Partition, int] = {}
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            left = {partition: topic_id for partition, topic_id in logs.items() if partition not in ends}
-            ends |= await self._ends.read(client, request, left)
-            if logs.keys() <= ends.keys():
-                return ends
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _is_ongoing(self, client: Client, request: Request, added: AddedPartitions) -> bool:
         """Return whether the transaction is ongoing with these partitions. Raises BrokerUnreachable and

@@ -1,9 +1,9 @@
 """The ends of the logs of shadows, as they are after a partition was added to a transaction.
 
-The client's own broker says who leads, because it is the transaction coordinator: it has written the markers of the
-earlier transactions, so it knows the leaders that have them, or later ones. The leader is asked with its epoch, so a
-broker that is not the leader any more does not answer with an earlier end (KIP-320). Nor does a leader that does not
-know its own high watermark yet (KIP-207).
+The transaction coordinator says who leads: it has written the markers of the earlier transactions, so it knows the
+leaders that have them, or later ones. The leader is asked with its epoch, so a broker that is not the leader any more
+does not answer with an earlier end (KIP-320). Nor does a leader that does not know its own high watermark yet
+(KIP-207).
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from proxy.brokers.broker_metadata import PARTITIONS_PER_STEP, Partition, list_offsets
+from proxy.brokers.broker_metadata import PARTITIONS_PER_STEP, Ask, Partition, list_offsets
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.service import ServiceConnection
-from proxy.client.client import Client
-from proxy.client.request import Request
 from proxy.coordinator.interface import LATEST_TIMESTAMP
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE
@@ -27,6 +25,8 @@ Logs = Mapping[Partition, bytes]
 """Topic IDs of partitions."""
 _Leaders = dict[int, dict[Partition, int]]
 """Epochs of the partitions that a broker leads, by node ID."""
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.1
 
 
 class ShadowEnds:
@@ -38,24 +38,33 @@ class ShadowEnds:
         self._connect = connect
         self._connections: dict[int, ServiceConnection] = {}
 
-    async def read(self, client: Client, request: Request, logs: Logs) -> dict[Partition, int]:
-        """Return the ends of those partitions whose leader has said it; another attempt may have the others.
+    async def read(self, ask: Ask, logs: Logs) -> dict[Partition, int]:
+        """Return the ends of all partitions; asks until each leader has said it. `ask` asks the transaction
+        coordinator.
 
         Raises BrokerUnreachable and ProtocolError.
         """
-        leaders = await self._leaders(client, request, logs)
-        answers = await asyncio.gather(*(self._ends(node_id, epochs) for node_id, epochs in leaders.items()))
-        return {partition: end for ends in answers for partition, end in ends.items()}
+        ends: dict[Partition, int] = {}
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            left = {partition: topic_id for partition, topic_id in logs.items() if partition not in ends}
+            leaders = await self._leaders(ask, left)
+            for some in await asyncio.gather(*(self._ends(node_id, epochs) for node_id, epochs in leaders.items())):
+                ends |= some
+            if logs.keys() <= ends.keys():
+                return ends
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
         """Close all connections."""
         for connection in self._connections.values():
             connection.close()
 
-    async def _leaders(self, client: Client, request: Request, logs: Logs) -> _Leaders:
+    async def _leaders(self, ask: Ask, logs: Logs) -> _Leaders:
         body = build_metadata_request(VERSION, sorted({name for name, _ in logs}))
         leaders: _Leaders = defaultdict(dict)
-        for topic in split_topics(await client.ask(request, METADATA, VERSION, body)):
+        for topic in split_topics(await ask(METADATA, VERSION, body)):
             if topic.error_code != NONE or topic.name is None:
                 continue
             for index, state in read_partitions(topic.encoded).items():

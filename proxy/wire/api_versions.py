@@ -28,7 +28,8 @@ from proxy.wire.primitives import (
     write_tags,
 )
 
-_FIRST_FLEXIBLE = 3
+FIRST_WITH_FEATURES = _FIRST_FLEXIBLE = 3
+"""First version whose response has the brokers' features, in tagged fields."""
 _HIGHEST_VERSION = API_TABLE[API_VERSIONS].highest_version
 _UNSUPPORTED_VERSION = 35
 _RANGE = struct.Struct(">hhh")
@@ -86,6 +87,37 @@ def _with_transactions_v1(data: memoryview, at: int) -> Buffer:
     for tag, start, stop in fields:
         values.append((tag, _cut_features(data[start:stop]) if tag == _FINALIZED_FEATURES else data[start:stop]))
     return b"".join((data[at:tags_at], write_tags(values), data[end:]))
+
+
+@parsing
+def transaction_version(body: Buffer, version: int) -> int:
+    """Return the brokers' `transaction.version`, the highest that all of them use, of a response; 0 if it does not say.
+
+    Raises ProtocolError.
+    """
+    data = memoryview(body)
+    (error_code,) = INT16.unpack_from(data)
+    if version < _FIRST_FLEXIBLE or error_code == _UNSUPPORTED_VERSION:
+        return 0
+    count, at = read_count(data, 2, True)
+    for _ in range(count):
+        at = skip_tags(data, at + _RANGE.size)
+    fields, _ = read_tags(data, at + INT32.size)
+    for tag, start, stop in fields:
+        if tag == _FINALIZED_FEATURES:
+            return _features(data[start:stop]).get(_TRANSACTION_VERSION, 0)
+    return 0
+
+
+def _features(value: memoryview) -> dict[str, int]:
+    """Return the highest level of each feature."""
+    found = {}
+    count, at = read_count(value, 0, True)
+    for _ in range(count):
+        name, at = read_string(value, at, True)
+        found[name], _ = _LEVELS.unpack_from(value, at)
+        at = skip_tags(value, at + _LEVELS.size)
+    return found
 
 
 def _cut_features(value: memoryview) -> bytes:

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from proxy.demo.stack import Stack
 from tests.support.confluent import consumer, produce, take
 from tests.support.java_tools import TOOLS, JavaTools
-from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
@@ -29,7 +28,6 @@ from tests.support.transactional import (
 )
 from tests.support.waiting import wait_for
 
-API_VERSIONS = 18
 NONE = 0
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, DENIED, PRODUCER_FENCED = 47, 48, 53, 90
 LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
@@ -200,22 +198,6 @@ def test_a_waiting_reader_is_woken_by_the_end_of_a_transaction(near: str, diskle
     assert [message.value() for message in take(waiting, 1, 15)] == [b"kept"]
 
 
-def test_java_copies_exactly_once(near: str, diskless: str, classic: str, tools: JavaTools) -> None:
-    """Kafka's own `TransactionalMessageCopier` aborts at random, and copies what it has aborted again."""
-    sent = [b"%d" % number for number in range(40)]
-    producer = transactional(near, f"{diskless}-input")
-    producer.begin_transaction()
-    send(producer, classic, *sent)
-    producer.commit_transaction(TIMEOUT_SECONDS)
-    output = ("--output-topic", diskless, "--transactional-id", diskless, "--consumer-group", diskless)
-    tools.check(
-        f"{TOOLS}.TransactionalMessageCopier",
-        *("--broker-list", near, "--input-topic", classic, "--input-partition", "0", *output),
-        *("--transaction-size", "5", "--max-messages", "40", "--enable-random-aborts"),
-    )
-    assert committed_values(near, diskless, 40) == sent
-
-
 async def test_aiokafka_commits_and_aborts(near: str, diskless: str) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=near, transactional_id=diskless)
     await producer.start()
@@ -228,14 +210,6 @@ async def test_aiokafka_commits_and_aborts(near: str, diskless: str) -> None:
         await producer.stop()
     await asyncio.to_thread(wait_until_stable, near, diskless, 8)
     assert await asyncio.to_thread(committed_values, near, diskless, 2) == [b"0", b"2"]
-
-
-def test_clients_are_held_at_version_1(near: str) -> None:
-    answer = ask(near, API_VERSIONS, 3, client_software_name="test", client_software_version="1")
-    versions = {one["api_key"]: one["max_version"] for one in answer["api_keys"]}
-    assert (versions[0], versions[26], versions[28]) == (11, 4, 4)
-    (feature,) = (one for one in answer["finalized_features"] if one["name"] == "transaction.version")
-    assert feature["max_version_level"] == 1
 
 
 def test_old_markers_leave_the_placeholder_topic(stack: Stack, near: str, diskless: str) -> None:

@@ -25,6 +25,8 @@ _RETRIED = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDIN
 _COORDINATES_TRANSACTIONS = 1
 _LATEST = -1
 _PRODUCE_VERSION = 9
+_PRODUCE_VERSIONS, _END_VERSIONS = {1: _PRODUCE_VERSION, 2: 12}, {1: 3, 2: 5}
+"""Versions of the requests, by transaction version."""
 _BATCH_START, _LENGTH = 12, slice(8, 12)
 """Bytes before those that a batch's length counts, and the place of the length."""
 TIMEOUT_SECONDS = 60.0
@@ -48,9 +50,12 @@ def send(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> 
 class RawProducer:
     """A transactional producer of raw requests: it does what no client library lets a zombie do."""
 
-    def __init__(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
-        """`timeout_ms`: `transaction.timeout.ms`."""
+    def __init__(
+        self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000, transaction_version: int = 1
+    ) -> None:
+        """`timeout_ms`: `transaction.timeout.ms`. With transaction version 2, Produce adds the partitions."""
         self.transactional_id = transactional_id
+        self.transaction_version = transaction_version
         self._bootstrap = bootstrap
         self._timeout_ms = timeout_ms
         self._sequences: dict[tuple[str, int], int] = {}
@@ -92,14 +97,16 @@ class RawProducer:
         topic: str,
         *values: bytes,
         partition: int = 0,
-        version: int = _PRODUCE_VERSION,
+        version: int = 0,
         transactional_id: str | None = "",
         address: str = "",
     ) -> int:
         """Send a batch, and return its error; without one, the next batch has the next sequence.
 
-        `address`: the partition's leader, or any proxy of a diskless topic; the bootstrap address if empty.
+        `address`: the partition's leader, or any proxy of a diskless topic; the bootstrap address if empty. `version`:
+        of Produce; 0 for one of the transaction version.
         """
+        version = version or _PRODUCE_VERSIONS[self.transaction_version]
         body = self.body(topic, values, partition, version=version, transactional_id=transactional_id)
         with Raw(address or self._bootstrap) as raw:
             (error_code,) = sent_together(raw, [body], version)
@@ -138,9 +145,14 @@ class RawProducer:
         return produce_body(topic, bytes(records), partition=partition, version=version, transactional_id=of)
 
     def end(self, *, commit: bool) -> int:
-        """End the transaction, and return the error."""
+        """End the transaction, and return the error. With transaction version 2, the next one has another epoch."""
         asked = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "committed": commit}
-        return int(self._retried(END_TXN, 3, lambda found: found["error_code"], **asked)["error_code"])
+        version = _END_VERSIONS[self.transaction_version]
+        answer = self._retried(END_TXN, version, lambda found: found["error_code"], **asked)
+        if self.transaction_version > 1 and answer["error_code"] == NONE:
+            self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+            self._sequences.clear()
+        return int(answer["error_code"])
 
     def _retried(self, api_key: int, version: int, error: Any, **asked: Any) -> dict[str, Any]:
         """Return the transaction coordinator's answer, when it is no error that clients retry."""

@@ -78,7 +78,7 @@ class Intake:
         """Batches that failed before they came here."""
         self.outcome = Outcome(UNKNOWN_TOPIC_OR_PARTITION)
 
-    def append(self, topic_id, partition, *rest):
+    def append(self, topic_id, partition, *rest, **_):
         self.given.append((topic_id, partition))
         *_, settle = rest
         settle(self.outcome)
@@ -108,6 +108,7 @@ def diskless_produce(sent: Sent, intake: Any) -> DisklessProduce:
         topic_defaults=sent.parts.topics.topic_defaults,
         rights=ClientRights(sent.settings, sent.now),
         transactional_ids=ClientTransactionalIds(sent.settings, sent.now),
+        additions=sent.parts.transactions.additions,
         quotas=sent.parts.clients.quotas,
         index_watch=index_watch,
         intake=intake,

@@ -27,6 +27,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
     ShardFenced,
 )
+from proxy.coordinator.interface_transactions import NO_MARKERS
 from proxy.coordinator.lateness import no_later
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.wal.ending import SegmentTimer
@@ -135,13 +136,15 @@ class WalBuffer:
         *,
         log_append_time: bool = False,
         patience_s: float = 0.0,
+        markers_from: int = NO_MARKERS,
     ) -> None:
         """Take a checked batch. `settle` is called once; `batch` must not change until then.
 
         It is called at once if the batch follows one of its producer that failed and has not arrived again.
 
         `log_append_time`: the records' time is to be that of their commit. `patience_s`: how long the batch may wait
-        for others, if that is longer than the interval (`diskless.append.latency.ms`).
+        for others, if that is longer than the interval (`diskless.append.latency.ms`). `markers_from`: see
+        `ProposedBatch`.
         """
         if self.failures.comes_too_early(
             topic_id, partition, header.producer_id, header.producer_epoch, header.base_sequence
@@ -152,7 +155,9 @@ class WalBuffer:
         if segment is None:
             self._numbers += 1
             segment = self._open = WaitingSegment(self._numbers)
-        batches = segment.add((topic_id, partition), batch, header, settle, log_append_time=log_append_time)
+        batches = segment.add(
+            (topic_id, partition), batch, header, settle, log_append_time=log_append_time, markers_from=markers_from
+        )
         self.timer.batch_added(patience_s)
         if segment.builder.bytes_buffered >= self.max_bytes or batches >= MAX_BATCHES_PER_RUN:
             self.flush()

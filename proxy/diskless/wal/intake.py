@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
+from proxy.coordinator.interface_transactions import NO_MARKERS
 from proxy.diskless.produce_rules import ProduceRules, prepare_batch
 from proxy.diskless.wal.buffer import WalBuffer
 from proxy.diskless.wal.outcome import Outcome, Settle, report
@@ -70,6 +71,7 @@ class _Waiting(NamedTuple):
     header: BatchHeader
     """The batch as it came."""
     settle: Settle
+    markers_from: int
 
 
 class Intake:
@@ -118,10 +120,12 @@ class Intake:
         rules: ProduceRules,
         now_ms: int,
         settle: Settle,
+        *,
+        markers_from: int = NO_MARKERS,
     ) -> None:
         """Take a batch whose header was checked. `settle` is called once, later; `batch` must not change until then.
 
-        `now_ms`: since 1970, when it came.
+        `now_ms`: since 1970, when it came. `markers_from`: see `ProposedBatch`.
         """
         needs_work = rules.needs_preparing(header, now_ms)
         queue = self._queues.get((topic_id, partition))
@@ -136,15 +140,14 @@ class Intake:
             batch, header = made
             needs_work = False
         if queue is None and not needs_work:
-            stamped, patience_s = rules.log_append_time, rules.patience_s
-            self._wal.append(topic_id, partition, batch, header, settle, log_append_time=stamped, patience_s=patience_s)
+            self._give(topic_id, partition, batch, header, rules, settle, markers_from)
             return
         prepared: asyncio.Future[_Prepared] = asyncio.get_running_loop().create_future()
         if queue is None:
             queue = self._queues[topic_id, partition] = deque()
             self._empty.clear()
         charge = _Charge(self, settle)
-        queue.append(_Waiting(prepared, rules, header, charge))
+        queue.append(_Waiting(prepared, rules, header, charge, markers_from))
         prepared.add_done_callback(lambda _: self._move_on((topic_id, partition)))
         if needs_work:
             work = _Work(prepared, charge, batch, header, rules, now_ms)
@@ -245,9 +248,29 @@ class Intake:
         if error is not None:
             self._refuse(partition, waiting.header, error, waiting.settle)
             return
-        (batch, header), rules = waiting.prepared.result(), waiting.rules
-        stamped, patience_s = rules.log_append_time, rules.patience_s
+        batch, header = waiting.prepared.result()
         try:
-            self._wal.append(*partition, batch, header, waiting.settle, log_append_time=stamped, patience_s=patience_s)
+            self._give(*partition, batch, header, waiting.rules, waiting.settle, waiting.markers_from)
         except Exception as failure:
             self._refuse(partition, waiting.header, failure, waiting.settle)
+
+    def _give(
+        self,
+        topic_id: bytes,
+        partition: int,
+        batch: memoryview,
+        header: BatchHeader,
+        rules: ProduceRules,
+        settle: Settle,
+        markers_from: int,
+    ) -> None:
+        self._wal.append(
+            topic_id,
+            partition,
+            batch,
+            header,
+            settle,
+            log_append_time=rules.log_append_time,
+            patience_s=rules.patience_s,
+            markers_from=markers_from,
+        )

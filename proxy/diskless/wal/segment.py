@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from proxy.coordinator.interface import PartitionRun, ProposedBatch, Row
-from proxy.coordinator.interface_transactions import NOT_TRANSACTIONAL
+from proxy.coordinator.interface_transactions import NO_MARKERS, NOT_TRANSACTIONAL
 from proxy.records.batches import BatchHeader, check_offsets, read_header
 from proxy.wire.steps import Steps, at_once, in_slices
 
@@ -75,11 +75,13 @@ class SegmentBuilder:
         header: BatchHeader,
         *,
         log_append_time: bool = False,
+        markers_from: int = NO_MARKERS,
     ) -> None:
         """Append one batch to its partition's run.
 
         `batch`: its bytes, referred to until `build`, so they must not change. `header`: what `check_batch` gave.
-        `log_append_time`: of the whole run, if of any batch; its config has just changed then.
+        `log_append_time`: of the whole run, if of any batch; its config has just changed then. `markers_from`: see
+        `ProposedBatch`.
         """
         key = (topic_id, partition)
         if log_append_time:
@@ -97,7 +99,8 @@ class SegmentBuilder:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                _transaction_version(header),
+                _transaction_version(header, markers_from),
+                markers_from,
             )
         )
         self.bytes_buffered += header.length
@@ -137,9 +140,11 @@ class SegmentBuilder:
         return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
 
 
-def _transaction_version(header: BatchHeader) -> int:
-    """Return the transaction version of a batch. ApiVersions lets no client use version 2."""
-    return 1 if header.is_transactional else NOT_TRANSACTIONAL
+def _transaction_version(header: BatchHeader, markers_from: int) -> int:
+    """Return the transaction version of a batch."""
+    if not header.is_transactional:
+        return NOT_TRANSACTIONAL
+    return 1 if markers_from == NO_MARKERS else 2
 
 
 class MergedBuilder:

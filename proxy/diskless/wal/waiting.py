@@ -28,10 +28,17 @@ class WaitingSegment:
         """Time by the coordinator's clock after which its object may count as one that nobody will commit."""
 
     def add(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, settle: Settle, *, log_append_time: bool
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        settle: Settle,
+        *,
+        log_append_time: bool,
+        markers_from: int,
     ) -> int:
         """Add a batch. Return the number of batches of its partition."""
-        self.builder.add(*partition, batch, header, log_append_time=log_append_time)
+        self.builder.add(*partition, batch, header, log_append_time=log_append_time, markers_from=markers_from)
         run = self.waiting.setdefault(partition, [])
         run.append(settle)
         if header.producer_id >= 0:

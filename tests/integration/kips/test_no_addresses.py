@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.demo.ports import HOST
 from proxy.demo.stack import Stack
-from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, TRANSACTION_V1_VERSIONS, Treatment
+from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from tests.support.questions import ask, ask_bytes, filled
 from tests.support.topics import CLASSIC, create_topic
 from tests.unit.wire.test_addresses import SERVED as WITH_ADDRESSES
@@ -150,9 +150,7 @@ def test_clients_are_offered_every_api_that_the_brokers_offer(stack: Stack) -> N
     assert newer == set()
     hidden = {key for key in by_broker if API_TABLE[key].treatment is Treatment.HIDE}
     assert by_proxy.keys() == by_broker.keys() - hidden
-    held = TRANSACTION_V1_VERSIONS
-    assert all(by_proxy[key] == by_broker[key] for key in by_proxy.keys() - held.keys())
-    assert {key: by_proxy[key][1] for key in held} == held
+    assert by_proxy == {key: by_broker[key] for key in by_proxy}
 
 
 def test_proposed_versions_are_rejected_as_brokers_reject_them(stack: Stack) -> None:

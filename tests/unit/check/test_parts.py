@@ -19,7 +19,7 @@ from proxy.check.journal import of_lacking
 from proxy.check.limits import of_memory, of_open_files
 from proxy.check.ports import check_ports, doubles, running_of
 from proxy.check.racks import check_racks
-from proxy.check.rights import of_cluster, of_topics
+from proxy.check.rights import of_cluster, of_topics, of_transactions
 from proxy.check.storage import leaving_no_folders, of_clock
 from proxy.check.store import of_latency
 from proxy.check.store import of_memory as of_store_memory
@@ -155,6 +155,13 @@ def test_rights_on_topics(
 def test_rights_on_the_cluster() -> None:
     assert of_cluster("brokers.sasl", 1 << 7).level is Level.OK
     assert of_cluster("brokers.sasl", 1 << 8).level is Level.WARNING
+
+
+def test_the_right_to_add_partitions_to_transactions() -> None:
+    assert [one.level for one in of_transactions("brokers.sasl", 1 << 9, 2)] == [Level.OK]
+    (missing,) = of_transactions("brokers.sasl", 1 << 7, 2)
+    assert (missing.level, "ClusterAction" in missing.text) == (Level.WARNING, True)
+    assert of_transactions("brokers.sasl", 0, 1) == []
 
 
 BROKERS = {node: Broker(node, "h", node, f"rack-{'ab'[node % 2]}") for node in (1, 2)}

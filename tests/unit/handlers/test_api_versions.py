@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from proxy.client.request import Request
+from proxy.config.transactions import Transactions
 from proxy.handlers.api_versions import ApiVersions
 from proxy.replicas.near import NearBrokers
+from proxy.transactions.client_version import ClientVersion
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
 from tests.unit.brokers_double import Brokers
@@ -34,7 +36,8 @@ class Client(ClientDouble):
         )
         rack = "far" if foreign else "near"
         brokers: Any = Brokers({1: Broker(1, "broker", 9092, rack), 2: Broker(2, "broker", 9092, "near")})
-        self.handler = ApiVersions(settings, near_brokers=NearBrokers("near", brokers))
+        version = ClientVersion(Transactions(client_version=1), self._asked, lambda: 0.0)
+        self.handler = ApiVersions(settings, near_brokers=NearBrokers("near", brokers), client_version=version)
         self.broker_answers: bytes | None = ANSWER
 
     async def ask_version(self, version: int = 0) -> bytes | None:

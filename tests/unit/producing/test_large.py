@@ -93,10 +93,10 @@ async def test_all_batches_are_taken_in_order_before_the_next_request() -> None:
 
 async def test_a_batch_that_the_clients_own_time_cuts_off_is_not_taken() -> None:
     class Slow(Intake):
-        def append(self, topic_id: bytes, partition: int, *rest: Any) -> None:
+        def append(self, topic_id: bytes, partition: int, *rest: Any, **more: Any) -> None:
             if partition == 300:
                 time.sleep(1.2)
-            super().append(topic_id, partition, *rest)
+            super().append(topic_id, partition, *rest, **more)
 
     intake = Slow()
     sent = await client(intake)

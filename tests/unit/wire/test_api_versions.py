@@ -5,7 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.protocol.apis import API_TABLE, Treatment
-from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
+from proxy.wire.api_versions import (
+    clamp_api_versions,
+    client_software,
+    transaction_version,
+    unsupported_api_versions_response,
+)
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import NO_TAGS, write_string
 from tests.unit.wire.kafka_python import ApiVersionsResponse
@@ -91,6 +96,21 @@ def test_clients_can_be_held_at_transaction_version_1(version, data):
         assert read["finalized_features"] == [*tree["finalized_features"][:-1], named | held]
         del read["finalized_features"], tree["finalized_features"]
     assert read | {"api_keys": []} == tree | {"api_keys": []}
+
+
+@pytest.mark.parametrize("version", range(5))
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_the_transaction_version_of_the_brokers_is_read(version, data):
+    entity = response_type(18, version)
+    tree = data.draw(trees(entity))
+    highest = data.draw(st.integers(0, 5))
+    named = {"name": "transaction.version", "max_version_level": highest, "min_version_level": 0}
+    if version >= 3:
+        tree["finalized_features"] = [*(tree.get("finalized_features") or []), named]
+    assert transaction_version(encode(entity, tree), version) == (highest if version >= 3 else 0)
+    refused = encode(response_type(18, 0), {"error_code": 35, "api_keys": []})
+    assert transaction_version(refused, version) == 0
 
 
 def test_a_range_without_overlap_is_left_out():
