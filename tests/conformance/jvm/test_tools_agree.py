@@ -32,10 +32,6 @@ BETWEEN_BROKERS = {
 }
 
 
-HELD = {"Produce(0)": "0 to 11", "EndTxn(26)": "0 to 4", "TxnOffsetCommit(28)": "0 to 4"}
-"""APIs whose last versions belong to transaction version 2."""
-
-
 class Question(NamedTuple):
     """A command, where `{name}` is a topic."""
 
@@ -54,9 +50,7 @@ def without_moments(text: str) -> str:
 
 
 def without_epoch(text: str) -> str:
-    """Remove the epoch of finalized features, which is an offset of that log, and the level of `transaction.version`,
-    at which proxies hold clients."""
-    text = re.sub(r"(transaction\.version .*FinalizedVersionLevel: )\d+", r"\1#", text)
+    """Remove the epoch of finalized features, which is an offset of that log."""
     return re.sub(r"(?<=Epoch: )\d+", "#", text)
 
 
@@ -183,8 +177,7 @@ def test_configs_of_a_broker_are_its_own(twice: Twice) -> None:
 
 
 def test_versions_are_the_range_that_broker_and_proxy_share(twice: Twice) -> None:
-    """APIs between brokers are missing, and so are versions of transaction version 2; the rest is as the broker offers
-    it, for every broker."""
+    """APIs between brokers are missing; the rest is as the broker offers it, for every broker."""
     main_class = f"{TOOLS}.BrokerApiVersionsCommand"
     direct, proxied = (
         twice.tools.run(main_class, "--bootstrap-server", bootstrap)
@@ -192,7 +185,7 @@ def test_versions_are_the_range_that_broker_and_proxy_share(twice: Twice) -> Non
     )
     twice.assert_no_broker_address(proxied)
     wanted = {
-        node: {api: versions for api, versions in apis.items() if api not in BETWEEN_BROKERS} | HELD
+        node: {api: versions for api, versions in apis.items() if api not in BETWEEN_BROKERS}
         for node, apis in api_versions(direct.out).items()
     }
     assert api_versions(proxied.out) == wanted
