@@ -14,32 +14,41 @@ from confluent_kafka import KafkaException, TopicPartition
 from proxy.demo.process import Process
 from proxy.demo.stack import Stack
 from tests.support.confluent import consumer, to_end
+from tests.support.java_tools import TOOLS
 from tests.support.metrics import Metrics
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 from tests.support.transactional import READ_COMMITTED, READ_UNCOMMITTED, end_offset, send, transactional
 from tests.support.waiting import wait_for
 
-PARTITIONS, INPUTS = 2, 100
+INPUTS = 100
 """Inputs of each partition."""
 WAIT_SECONDS = 240.0
 END_SECONDS = 60.0
 
 
 class Copying:
-    """Copiers with an input topic and two outputs, one of each kind. They are started again when they end."""
+    """A copier with an input topic and outputs of both kinds. It is started again when it ends."""
+
+    partitions = 2
 
     def __init__(self, stack: Stack, directory: Path) -> None:
         self._stack = stack
         self.bootstrap = ",".join(stack.bootstrap(rack) for rack in stack.proxies)
-        self.input = new_topic(stack, "input", DISKLESS, PARTITIONS)
-        self.outputs = [new_topic(stack, "output", kind, PARTITIONS) for kind in (CLASSIC, DISKLESS)]
-        command = [sys.executable, "-m", "tests.support.copier", self.bootstrap, self.input, self.input, *self.outputs]
-        self.copier = Process("copier", command, directory / "copier.log")
+        self.input = new_topic(stack, "input", DISKLESS, self.partitions)
+        self.outputs = self.new_outputs()
+        self.copier = Process("copier", self.command(), directory / "copier.log")
+
+    def new_outputs(self) -> list[str]:
+        return [new_topic(self._stack, "output", kind, self.partitions) for kind in (CLASSIC, DISKLESS)]
+
+    def command(self) -> list[str]:
+        """Return the command of a copier whose transactional ID and group have the name of the input."""
+        return [sys.executable, "-m", "tests.support.copier", self.bootstrap, self.input, self.input, *self.outputs]
 
     def begin(self) -> None:
         """Write the inputs in one transaction for each partition, and start the copier."""
         producer = transactional(self.bootstrap, f"{self.input}-writer")
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions):
             producer.begin_transaction()
             send(producer, self.input, *(b"%d" % number for number in range(INPUTS)), partition=partition)
             producer.commit_transaction(END_SECONDS)
@@ -50,7 +59,7 @@ class Copying:
         if not self.copier.running:
             self.copier.start()
         with consumer(self.bootstrap, group_id=self.input, isolation_level="read_committed") as group:
-            asked = [TopicPartition(self.input, partition) for partition in range(PARTITIONS)]
+            asked = [TopicPartition(self.input, partition) for partition in range(self.partitions)]
             try:
                 return sum(max(one.offset, 0) for one in group.committed(asked, timeout=10))
             except KafkaException:
@@ -58,14 +67,14 @@ class Copying:
 
     def wait_for(self, share: float) -> None:
         """Wait until this share of the inputs is copied."""
-        wait_for(lambda: self.copied() >= share * PARTITIONS * INPUTS, f"{share:.0%} of the inputs", WAIT_SECONDS)
+        wait_for(lambda: self.copied() >= share * self.partitions * INPUTS, f"{share:.0%} of the inputs", WAIT_SECONDS)
 
     def check(self) -> None:
         """Require every input once in each output, and that no transaction is left open."""
         self.copier.kill()
         expected = Counter(b"%d" % number for number in range(INPUTS))
         for topic in self.outputs:
-            for partition in range(PARTITIONS):
+            for partition in range(self.partitions):
                 assert Counter(self._committed(topic, partition)) == expected, (topic, partition)
 
     def _committed(self, topic: str, partition: int) -> list[bytes | None]:
@@ -93,9 +102,26 @@ class Copying:
             return f"{broker.host}:{broker.port}"
 
 
+class JavaCopying(Copying):
+    """Kafka's own copier, whose client uses transaction version 2; it aborts at random. It has one output."""
+
+    partitions = 1
+
+    def new_outputs(self) -> list[str]:
+        return [new_topic(self._stack, "output", DISKLESS)]
+
+    def command(self) -> list[str]:
+        names = ("--transactional-id", self.input, "--consumer-group", self.input, "--output-topic", *self.outputs)
+        return self._stack.java_command(
+            f"{TOOLS}.TransactionalMessageCopier",
+            *("--broker-list", self.bootstrap, "--input-topic", self.input, "--input-partition", "0", *names),
+            *("--transaction-size", "5", "--max-messages", str(INPUTS), "--enable-random-aborts"),
+        )
+
+
 @contextmanager
-def copying(stack: Stack, directory: Path) -> Iterator[Copying]:
-    running = Copying(stack, directory)
+def copying(stack: Stack, directory: Path, kind: type[Copying] = Copying) -> Iterator[Copying]:
+    running = kind(stack, directory)
     running.begin()
     try:
         running.wait_for(0.1)
@@ -149,4 +175,11 @@ def restart_redis(stack: Stack, running: Copying) -> None:
 @pytest.mark.parametrize("fault", [kill_client, kill_proxy, kill_tail, kill_broker, restart_redis])
 def test_every_input_is_copied_once(stack: Stack, tmp_path: Path, fault: Callable[[Stack, Copying], None]) -> None:
     with copying(stack, tmp_path) as running:
+        fault(stack, running)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", [kill_client, kill_proxy, kill_tail, kill_broker, restart_redis])
+def test_java_copies_every_input_once(stack: Stack, tmp_path: Path, fault: Callable[[Stack, Copying], None]) -> None:
+    with copying(stack, tmp_path, JavaCopying) as running:
         fault(stack, running)
