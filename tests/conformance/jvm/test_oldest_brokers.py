@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from proxy.demo.ports import HOST
 from proxy.demo.stack import Stack, StackOptions
@@ -23,6 +23,7 @@ from tests.support.questions import ask_bytes, ask_on
 from tests.support.raw import Raw
 from tests.support.records import COMPRESSIONS, samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic, delete_topic, new_topic, offsets
+from tests.support.transactional import send, transactional
 from tests.support.twice import Twice, api_versions
 from tests.support.waiting import wait_for
 
@@ -118,18 +119,46 @@ def test_a_recreated_topic_is_empty(oldest: Stack, kind: str) -> None:
     assert offsets(oldest, topic) == (0, 0)
 
 
-def test_transactions_on_classic_topics(oldest: Stack) -> None:
-    topic = new_topic(oldest, "transactional", CLASSIC)
-    producer = Producer({"bootstrap.servers": oldest.bootstrap("rack-b"), "transactional.id": topic})
-    producer.init_transactions(60)
-    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
-        producer.begin_transaction()
-        producer.produce(topic, value, partition=0)
-        producer.flush(30)
-        end(30)
-    with consumer(oldest.bootstrap("rack-c"), group_id=topic) as client:
-        client.subscribe([topic])
-        assert [message.value() for message in take(client, 1)] == [b"committed"]
+def test_transactions_over_both_kinds(oldest: Stack) -> None:
+    """The second one has an offset of a group, too; what an aborted one has read is read again."""
+    source, *topics = (new_topic(oldest, "transactional", kind) for kind in (DISKLESS, *KINDS))
+    produce(oldest.bootstrap("rack-a"), source, samples(2, "source"))
+    producer = transactional(oldest.bootstrap("rack-b"), source)
+    ends = [producer.abort_transaction, producer.commit_transaction] * 2
+    for number, end in enumerate(ends):
+        with consumer(oldest.bootstrap("rack-c"), group_id=source, isolation_level="read_committed") as client:
+            client.subscribe([source])
+            (read_again,) = take(client, 1)
+            assert read_again.offset() == number // 2
+            producer.begin_transaction()
+            for topic in topics:
+                send(producer, topic, b"%d" % number)
+            position = [TopicPartition(source, 0, read_again.offset() + 1)]
+            producer.send_offsets_to_transaction(position, client.consumer_group_metadata(), 60)
+            end(60)
+    for topic in topics:
+        with consumer(oldest.bootstrap("rack-a"), isolation_level="read_committed") as client:
+            client.assign([TopicPartition(topic, 0, 0)])
+            assert [(message.offset(), message.value()) for message in take(client, 2)] == [(2, b"1"), (6, b"3")]
+
+
+def test_java_copies_exactly_once(oldest: Stack, tools: JavaTools) -> None:
+    """Kafka's own copier aborts at random, and copies what it has aborted again."""
+    source, output = (new_topic(oldest, "copied", DISKLESS) for _ in range(2))
+    sent = [b"%d" % number for number in range(30)]
+    writer = transactional(oldest.bootstrap("rack-a"), f"{source}-writer")
+    writer.begin_transaction()
+    send(writer, source, *sent)
+    writer.commit_transaction(60)
+    names = ("--transactional-id", source, "--consumer-group", source, "--output-topic", output)
+    tools.check(
+        f"{TOOLS}.TransactionalMessageCopier",
+        *("--broker-list", oldest.bootstrap("rack-b"), "--input-topic", source, "--input-partition", "0", *names),
+        *("--transaction-size", "5", "--max-messages", "30", "--enable-random-aborts"),
+    )
+    with consumer(oldest.bootstrap("rack-c"), isolation_level="read_committed") as client:
+        client.assign([TopicPartition(output, 0, 0)])
+        assert [message.value() for message in take(client, 30)] == sent
 
 
 def old_produce(name: str, value: bytes) -> bytes:
