@@ -179,7 +179,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly(
         "faults/test_transactions_under_faults.py",
         "half a minute for each fault; the client that is killed is quick, and test_marker_tail.py kills the tail",
-        r"^test_java|\[(?!kill_client)",
+        r"^test_(java|aiokafka|the_oldest)|\[(?!kill_client)",
     ),
     FullOnly(
         "faults/test_unclean_election.py", "brokers are killed for half a minute; markers/test_following.py is quick"

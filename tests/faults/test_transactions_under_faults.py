@@ -102,6 +102,14 @@ class Copying:
             return f"{broker.host}:{broker.port}"
 
 
+class AiokafkaCopying(Copying):
+    """A copier with aiokafka."""
+
+    def command(self) -> list[str]:
+        module = "tests.support.aiokafka_copier"
+        return [sys.executable, "-m", module, self.bootstrap, self.input, self.input, *self.outputs]
+
+
 class JavaCopying(Copying):
     """Kafka's own copier, whose client uses transaction version 2; it aborts at random. It has one output."""
 
@@ -183,3 +191,21 @@ def test_every_input_is_copied_once(stack: Stack, tmp_path: Path, fault: Callabl
 def test_java_copies_every_input_once(stack: Stack, tmp_path: Path, fault: Callable[[Stack, Copying], None]) -> None:
     with copying(stack, tmp_path, JavaCopying) as running:
         fault(stack, running)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", [kill_client, kill_proxy, kill_broker])
+def test_aiokafka_copies_every_input_once(
+    stack: Stack, tmp_path: Path, fault: Callable[[Stack, Copying], None]
+) -> None:
+    with copying(stack, tmp_path, AiokafkaCopying) as running:
+        fault(stack, running)
+
+
+@pytest.mark.timeout(900)
+def test_the_oldest_brokers_lose_nothing_either(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
+    """Kafka 3.3.2 knows transaction version 1 only."""
+    stack = new_stack(broker_version="3.3.2", overrides={"diskless_append_commit_interval_ms": 50})
+    for kind, fault in ((Copying, kill_broker), (JavaCopying, kill_proxy), (AiokafkaCopying, kill_client)):
+        with copying(stack, tmp_path, kind) as running:
+            fault(stack, running)
