@@ -10,12 +10,20 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
     Bug(
         "the ends of placeholder topics are read after the transaction was seen ongoing",
         "proxy/transactions/enlistments.py",
-        "                ends = await self._read_ends(client, request, added.logs)\n"
+        "                ends = await self._ends.read(partial(client.ask, request), added.logs)\n"
         "                if await self._is_ongoing(client, request, added) and await self._enlist_from(added, ends):\n",
         "                if not await self._is_ongoing(client, request, added):\n"
         "                    return False\n"
-        "                if await self._enlist_from(added, await self._read_ends(client, request, added.logs)):\n",
+        "                ends = await self._ends.read(partial(client.ask, request), added.logs)\n"
+        "                if await self._enlist_from(added, ends):\n",
         ("tests/unit/transactions/test_enlistments.py",),
+    ),
+    Bug(
+        "the end of a placeholder topic counts for every transaction of a producer of version 2",
+        "proxy/transactions/additions.py",
+        "        return end if known_epoch == epoch else None\n",
+        "        return end\n",
+        ("tests/unit/transactions/test_additions.py",),
     ),
     Bug(
         "a transaction of another session counts as the client's",
