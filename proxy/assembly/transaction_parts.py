@@ -12,6 +12,7 @@ from proxy.assembly.store_parts import StoreParts
 from proxy.brokers.service import ServiceConnection
 from proxy.transactions.additions import Additions
 from proxy.transactions.client_version import ClientVersion
+from proxy.transactions.coordinators import TransactionCoordinators
 from proxy.transactions.enlistments import Enlistments
 from proxy.transactions.shadow_ends import ShadowEnds
 from proxy.transactions.shadow_markers import ShadowMarkers
@@ -54,7 +55,9 @@ def build_transactions(
             process.throttled_log,
             timeout_s=timeout_s,
         ),
-        additions=Additions(cluster, ends, connect, process.throttled_log, timeout_s=timeout_s),
+        additions=Additions(
+            TransactionCoordinators(cluster, connect), ends, catch_up, process.throttled_log, timeout_s=timeout_s
+        ),
         client_version=ClientVersion(settings, cluster.service.ask, process.now),
         markers=ShadowMarkers(cluster, catch_up, process.throttled_log),
     )

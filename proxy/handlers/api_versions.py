@@ -73,9 +73,13 @@ class ApiVersions:
         """Answer after it is known which transaction version clients may use. Raises BrokerUnreachable and
         ProtocolError."""
         body = await client.ask(request, request.api_key, request.api_version, [request.body])
-        if request.api_version >= FIRST_WITH_FEATURES and INT16.unpack_from(body)[0] == NONE:
-            await self._client_version.learn(transaction_version(body, request.api_version))
-        slot.fill(self._clamp(body, request.api_version))
+        slot.fill(await self._learnt_answer(body, request.api_version))
+
+    async def _learnt_answer(self, body: memoryview, version: int) -> list[Buffer]:
+        is_asked = version >= FIRST_WITH_FEATURES and INT16.unpack_from(body)[0] == NONE
+        if is_asked and not self._client_version.is_known:
+            await self._client_version.learn(transaction_version(body, version))
+        return self._clamp(body, version)
 
     async def _in_time(self, client: Client, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
         """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
@@ -85,7 +89,7 @@ class ApiVersions:
         except TimeoutError:
             slot.fill([learnt])
         else:
-            slot.fill(self._clamp(body, request.api_version))
+            slot.fill(await self._learnt_answer(body, request.api_version))
 
     def _clamp(self, body: memoryview, version: int) -> list[Buffer]:
         ranges, rest = clamp_api_versions(

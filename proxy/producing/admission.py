@@ -14,6 +14,7 @@ from proxy.producing.rights import ProducerRights
 from proxy.producing.transaction import Added, ProducerTransaction
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.records.batches import BatchHeader, RecordsError, producer_id_of
+from proxy.transactions.additions import RETRIED_BY_CLIENTS
 from proxy.wire.produce import PartitionProduce, PartitionProduced, ProduceRequest
 
 
@@ -69,10 +70,14 @@ def admit(
     admitted = Admitted(records, header, rules)
     if transaction is not None and header.is_transactional:
         error_code, markers_from = transaction.judge(log, header)
-        if error_code != NONE:
+        if error_code in RETRIED_BY_CLIENTS:
             of.intake.not_stored(*log, *producer)
+        elif error_code != NONE:
+            of.intake.refused(*log, header.producer_id)
+        if error_code != NONE:
             return Refused(PartitionProduced(partition.index, error_code))
-        admitted = Admitted(records, header, rules, markers_from, Added(of.additions, log, header.producer_id))
+        added = Added(of.additions, log, header.producer_id) if markers_from != NO_MARKERS else None
+        admitted = Admitted(records, header, rules, markers_from, added)
     if of.index_watch.is_full(*log):
         of.stats.index_full_batches += 1
         of.intake.not_stored(*log, *producer)

@@ -13,7 +13,7 @@ from proxy.producing.rights import ProducerRights
 from proxy.producing.split import DisklessPart
 from proxy.protocol.errors import CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, NONE
 from proxy.records.batches import BatchHeader, transactional_producer_of
-from proxy.transactions.additions import Additions
+from proxy.transactions.additions import Additions, ProducerIn
 from proxy.transactions.enlistments import AddedPartitions, Log
 from proxy.wire.produce import ProduceRequest
 from proxy.wire.steps import Steps, in_slices
@@ -35,10 +35,11 @@ class Added(NamedTuple):
     def error_of(self, error_code: int) -> int:
         """Return the error for the client, if the coordinator answers this for its batch.
 
-        A marker of the batch's own epoch, as an operator writes it, ends the transaction in this log only. Then the
-        client sends its batch again, and the partition is added again.
+        A marker of the batch's own epoch, as an operator writes it, ends the transaction in this log only; and an
+        unclean election makes offsets of the placeholder's log go back. Then the client sends its batch again, and the
+        partition is added again.
         """
-        if error_code != INVALID_TXN_STATE:
+        if error_code not in (INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS):
             return error_code
         self.additions.forget(self.log, self.producer_id)
         return CONCURRENT_TRANSACTIONS
@@ -94,11 +95,12 @@ class ProducerTransaction:
         error_code = self._errors.get((log, producer), NONE)
         if error_code != NONE:
             return error_code, NO_MARKERS
-        end = self._additions.markers_from(log, *producer)
+        end = self._additions.markers_from(log, ProducerIn(self._transactional_id, *producer))
         return (CONCURRENT_TRANSACTIONS, NO_MARKERS) if end is None else (NONE, end)
 
     def _is_known(self, log: Log, producer: _Producer) -> bool:
-        return (log, producer) in self._errors or self._additions.markers_from(log, *producer) is not None
+        known = ProducerIn(self._transactional_id, *producer)
+        return (log, producer) in self._errors or self._additions.markers_from(log, known) is not None
 
 
 def transaction_of(additions: Additions, request: ProduceRequest) -> ProducerTransaction | None:

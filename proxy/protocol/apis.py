@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from proxy.protocol.api_keys import API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from proxy.protocol.api_keys import API_VERSIONS
 
 NEVER_FLEXIBLE = 0x7FFF
 """`flexible_from` of an API that has no tagged fields in any version."""
@@ -180,9 +180,6 @@ API_TABLE: dict[int, Api] = {row[0]: Api(*row) for row in _ROWS}
 
 PROPOSED_VERSIONS = {3: 14, 75: 1}
 """Version that KIP-1163 proposes, by API key: one above the highest, offered only with `kip1163_api`."""
-
-TRANSACTION_V1_VERSIONS = {PRODUCE: 11, END_TXN: 4, TXN_OFFSET_COMMIT: 4}
-"""Highest versions of clients of transaction version 1, by API key: higher ones stand for version 2 (KIP-890)."""
 
 
 def request_is_flexible(api_key: int, api_version: int) -> bool:

@@ -17,8 +17,8 @@ from proxy.brokers.broker_metadata import Ask
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config.transactions import Transactions
 from proxy.protocol.api_keys import ADD_PARTITIONS_TO_TXN
-from proxy.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
-from proxy.transactions.additions import ADD_VERSION, add_partitions_request
+from proxy.protocol.errors import CLUSTER_AUTHORIZATION_FAILED, NONE
+from proxy.transactions.coordinators import VERSION, Asked, request_of
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 
@@ -36,9 +36,12 @@ async def may_add_partitions(ask: Ask) -> bool:
 
     Raises BrokerUnreachable and ProtocolError.
     """
-    body = add_partitions_request(_NOBODY, _NO_PRODUCER_ID, _NO_EPOCH, {}, verify=True)
-    answer: Any = read_response(ADD_PARTITIONS_TO_TXN, ADD_VERSION, await ask(ADD_PARTITIONS_TO_TXN, ADD_VERSION, body))
-    return bool(answer.error_code.value != CLUSTER_AUTHORIZATION_FAILED)
+    body = request_of([Asked(_NOBODY, _NO_PRODUCER_ID, _NO_EPOCH, ())], verify=True)
+    answer: Any = read_response(ADD_PARTITIONS_TO_TXN, VERSION, await ask(ADD_PARTITIONS_TO_TXN, VERSION, body))
+    error_code = int(answer.error_code.value)
+    if error_code not in (NONE, CLUSTER_AUTHORIZATION_FAILED):
+        raise ProtocolError(f"AddPartitionsToTxn that adds nothing answers error {error_code}")
+    return error_code == NONE
 
 
 class ClientVersion:
@@ -52,6 +55,7 @@ class ClientVersion:
         self._until_s = 0.0
         self._may_add = False
         self._was_denied = False
+        self._learning: asyncio.Task[None] | None = None
 
     @property
     def is_known(self) -> bool:
@@ -64,18 +68,32 @@ class ClientVersion:
         return self._settings.client_version == 1 or not self._may_add
 
     async def learn(self, brokers_version: int) -> None:
-        """Learn it. `brokers_version`: the feature `transaction.version` of the brokers."""
-        self._until_s = self._now() + _KEPT_S
+        """Learn it. `brokers_version`: the feature `transaction.version` of the brokers.
+
+        One question is asked at a time: a client that got version 1 only because the answer was not there yet would use
+        it for as long as it runs.
+        """
+        if self._learning is None:
+            self._learning = asyncio.ensure_future(self._learn(brokers_version))
+        await asyncio.shield(self._learning)
+
+    async def _learn(self, brokers_version: int) -> None:
+        try:
+            kept_s = await self._kept_s(brokers_version)
+            self._until_s = self._now() + kept_s
+        finally:
+            self._learning = None
+
+    async def _kept_s(self, brokers_version: int) -> float:
+        """Ask, if the brokers have version 2, and return how long the answer is kept."""
         if brokers_version < 2:
             self._may_add = False
-            return
+            return _KEPT_S
         try:
             async with asyncio.timeout(_LONGEST_S):
                 self._may_add = await may_add_partitions(self._ask)
         except (TimeoutError, BrokerUnreachable, ProtocolError):
-            # What was true a minute ago most likely is.
-            self._until_s = self._now() + _KEPT_IF_UNKNOWN_S
-            return
+            return _KEPT_IF_UNKNOWN_S  # what was true a minute ago most likely is
         denied = not self._may_add
         if denied and not self._was_denied:
             log.warning(
@@ -86,3 +104,4 @@ class ClientVersion:
                 "to 1: docs/transactions.md",
             )
         self._was_denied = denied
+        return _KEPT_S

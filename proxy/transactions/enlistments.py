@@ -75,7 +75,8 @@ class Enlistments:
         reason = "the transaction has ended, or has other partitions"
         try:
             async with asyncio.timeout(self.timeout_s):
-                ends = await self._ends.read(partial(client.ask, request), added.logs)
+                ends: dict[Partition, int] = {}
+                await self._ends.read(partial(client.ask, request), added.logs, ends)
                 if await self._is_ongoing(client, request, added) and await self._enlist_from(added, ends):
                     return True
         except TimeoutError:

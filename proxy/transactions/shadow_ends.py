@@ -12,14 +12,20 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+import structlog
+
 from proxy.brokers.broker_metadata import PARTITIONS_PER_STEP, Ask, Partition, list_offsets
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.service import ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import LATEST_TIMESTAMP
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE
+from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import build_metadata_request
 from proxy.wire.partition_states import VERSION, read_partitions, split_topics
+
+log = structlog.get_logger()
 
 Logs = Mapping[Partition, bytes]
 """Topic IDs of partitions."""
@@ -38,21 +44,19 @@ class ShadowEnds:
         self._connect = connect
         self._connections: dict[int, ServiceConnection] = {}
 
-    async def read(self, ask: Ask, logs: Logs) -> dict[Partition, int]:
-        """Return the ends of all partitions; asks until each leader has said it. `ask` asks the transaction
+    async def read(self, ask: Ask, logs: Logs, ends: dict[Partition, int]) -> None:
+        """Read the ends of all partitions into `ends`; asks until each leader has said it. `ask` asks the transaction
         coordinator.
 
-        Raises BrokerUnreachable and ProtocolError.
+        Raises BrokerUnreachable and ProtocolError, if that one does not answer.
         """
-        ends: dict[Partition, int] = {}
         pause_s = _FIRST_PAUSE_S
         while True:
             left = {partition: topic_id for partition, topic_id in logs.items() if partition not in ends}
             leaders = await self._leaders(ask, left)
-            for some in await asyncio.gather(*(self._ends(node_id, epochs) for node_id, epochs in leaders.items())):
-                ends |= some
+            await asyncio.gather(*(self._read_at(node_id, epochs, ends) for node_id, epochs in leaders.items()))
             if logs.keys() <= ends.keys():
-                return ends
+                return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -73,15 +77,18 @@ class ShadowEnds:
                     leaders[state.leader][topic.name, index] = state.leader_epoch
         return leaders
 
-    async def _ends(self, node_id: int, epochs: Mapping[Partition, int]) -> dict[Partition, int]:
+    async def _read_at(self, node_id: int, epochs: Mapping[Partition, int], ends: dict[Partition, int]) -> None:
+        """Read the ends at one leader. If it does not answer, another one may lead soon."""
         for gone in self._connections.keys() - self._cluster.view.brokers.keys():
             self._connections.pop(gone).close()
         connection = self._connections.get(node_id)
         if connection is None:
             connection = self._connections[node_id] = self._connect(node_id)
-        ends: dict[Partition, int] = {}
         partitions = list(epochs)
         for start in range(0, len(partitions), PARTITIONS_PER_STEP):
             some = partitions[start : start + PARTITIONS_PER_STEP]
-            ends |= await list_offsets(connection, some, LATEST_TIMESTAMP, leader_epochs=epochs)
-        return ends
+            try:
+                ends.update(await list_offsets(connection, some, LATEST_TIMESTAMP, leader_epochs=epochs))
+            except (BrokerUnreachable, ProtocolError) as error:
+                log.debug("end_not_read", broker=node_id, reason=str(error))
+                return

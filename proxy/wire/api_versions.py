@@ -3,8 +3,9 @@
 An unclamped answer breaks with each Kafka release, because clients then use versions that the proxy can't read.
 Behaviour: hidden and unknown APIs are left out, ranges are cut, everything else (error code, throttle time, features)
 stays. Produce stays listed from the broker's own lowest version, because librdkafka turns compression off otherwise.
-Clients can be held at transaction version 1: then the feature `transaction.version` is 1 at most, and the versions of
-APIs that stand for transaction version 2 (KIP-890) are not offered.
+Clients can be held at transaction version 1: then the feature `transaction.version` is 1 at most. The versions of APIs
+stay, as at brokers of that level: a client that has begun with version 2 may reconnect, and must not end a transaction
+in a version that keeps the producer's epoch (EndTxn v4).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import struct
 
 from proxy.protocol.api_keys import API_VERSIONS
-from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, TRANSACTION_V1_VERSIONS, Treatment
+from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT16,
@@ -67,8 +68,6 @@ def clamp_api_versions(
         lowest, highest = max(lowest, api.lowest_version), min(highest, api.highest_version)
         if kip1163_api and highest == api.highest_version:
             highest = PROPOSED_VERSIONS.get(key, highest)
-        if transactions_v1:
-            highest = min(highest, TRANSACTION_V1_VERSIONS.get(key, highest))
         if lowest <= highest:
             kept += 1
             out += _RANGE.pack(key, lowest, highest)

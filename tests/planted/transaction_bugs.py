@@ -10,18 +10,18 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
     Bug(
         "the ends of placeholder topics are read after the transaction was seen ongoing",
         "proxy/transactions/enlistments.py",
-        "                ends = await self._ends.read(partial(client.ask, request), added.logs)\n"
+        "                await self._ends.read(partial(client.ask, request), added.logs, ends)\n"
         "                if await self._is_ongoing(client, request, added) and await self._enlist_from(added, ends):\n",
         "                if not await self._is_ongoing(client, request, added):\n"
         "                    return False\n"
-        "                ends = await self._ends.read(partial(client.ask, request), added.logs)\n"
+        "                await self._ends.read(partial(client.ask, request), added.logs, ends)\n"
         "                if await self._enlist_from(added, ends):\n",
         ("tests/unit/transactions/test_enlistments.py",),
     ),
     Bug(
         "the end of a placeholder topic counts for every transaction of a producer of version 2",
         "proxy/transactions/additions.py",
-        "        return end if known_epoch == epoch else None\n",
+        "        return end if known == producer else None\n",
         "        return end\n",
         ("tests/unit/transactions/test_additions.py",),
     ),
@@ -40,8 +40,8 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
     Bug(
         "a broker that was the leader before answers with the end of a placeholder topic",
         "proxy/transactions/shadow_ends.py",
-        "            ends |= await list_offsets(connection, some, LATEST_TIMESTAMP, leader_epochs=epochs)\n",
-        "            ends |= await list_offsets(connection, some, LATEST_TIMESTAMP)\n",
+        "                ends.update(await list_offsets(connection, some, LATEST_TIMESTAMP, leader_epochs=epochs))\n",
+        "                ends.update(await list_offsets(connection, some, LATEST_TIMESTAMP))\n",
         ("tests/unit/transactions/test_enlistments.py",),
     ),
     Bug(

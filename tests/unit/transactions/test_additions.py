@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import structlog
 from proxy.brokers.cluster import ClusterView
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config.transactions import Transactions
+from proxy.coordinator.interface_transactions import NO_MARKERS
 from proxy.protocol.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
     CONCURRENT_TRANSACTIONS,
@@ -25,8 +27,9 @@ from proxy.protocol.errors import (
 )
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.transactions import additions as module
-from proxy.transactions.additions import Additions
+from proxy.transactions.additions import Additions, ProducerIn
 from proxy.transactions.client_version import ClientVersion
+from proxy.transactions.coordinators import TransactionCoordinators
 from proxy.transactions.enlistments import AddedPartitions
 from tests.support.questions import filled
 from tests.unit.client_double import ClientDouble, request_of
@@ -52,9 +55,11 @@ class Ends:
         self._brokers = brokers
         self.ends = {("diskless", 0): 5, ("diskless", 1): 7}
 
-    async def read(self, ask: Any, logs: Any) -> dict[tuple[str, int], int]:
+    async def read(self, ask: Any, logs: Any, ends: dict[tuple[str, int], int]) -> None:
         self._brokers.asked.append(("ends", ask.__self__.node_id))
-        return {one: self.ends[one] for one in logs}
+        ends.update({one: self.ends[one] for one in logs if one in self.ends})
+        if logs.keys() - ends.keys():
+            await asyncio.Event().wait()  # a partition without a leader
 
 
 class Brokers:
@@ -63,22 +68,26 @@ class Brokers:
 
     def __init__(self) -> None:
         self.coordinators: list[int] = [1]
+        self.names = {"orders"}
         self.find_errors: list[int] = []
         self.answers: list[dict[int, int]] = []
         self.top_error = NONE
         self.asked: list[tuple[str, int]] = []
         self.added: list[dict[str, Any]] = []
         self.unreachable = False
+        self.held: asyncio.Event | None = None
+        """Lets answers through when it is set."""
 
     def find(self, api_key: int, version: int, body: bytes) -> bytes:
         """Answer the client's own connection."""
         assert api_key == FIND_COORDINATOR
         asked = decode(request_type(api_key, version), body)
-        assert (asked["key_type"], asked["coordinator_keys"]) == (1, ["orders"])
+        (name,) = asked["coordinator_keys"]
+        assert (asked["key_type"], name in self.names) == (1, True)
         error_code = self.find_errors.pop(0) if self.find_errors else NONE
         node_id = self.coordinators.pop(0) if len(self.coordinators) > 1 else self.coordinators[0]
         self.asked.append(("find", node_id))
-        found = {"key": "orders", "node_id": -1 if error_code else node_id, "error_code": error_code}
+        found = {"key": name, "node_id": -1 if error_code else node_id, "error_code": error_code}
         entity = response_type(api_key, version)
         return encode(entity, filled(entity, {"coordinators": [found]}))
 
@@ -96,26 +105,33 @@ class Broker:
         if of.unreachable:
             raise BrokerUnreachable("no route")
         of.asked.append(("add", self.node_id))
-        (asked,) = decode(request_type(api_key, version), body)["transactions"]
-        of.added.append(asked)
+        transactions = decode(request_type(api_key, version), body)["transactions"]
+        of.added += transactions
+        if of.held is not None:
+            await of.held.wait()
         errors = of.answers.pop(0) if of.answers else {}
-        results = [
-            {
-                "name": topic["name"],
-                "results_by_partition": [
-                    {"partition_index": index, "partition_error_code": errors.get(index, NONE)}
-                    for index in topic["partitions"]
-                ],
-            }
-            for topic in asked["topics"]
-        ]
+        by_transaction = [] if of.top_error else [_result(asked, errors) for asked in transactions]
         entity = response_type(api_key, version)
-        by_transaction = [] if of.top_error else [{"transactional_id": "orders", "topic_results": results}]
         answer = {"error_code": of.top_error, "results_by_transaction": by_transaction}
         return memoryview(encode(entity, filled(entity, answer)))
 
     def close(self) -> None:
         pass
+
+
+def _result(asked: dict[str, Any], errors: dict[int, int]) -> dict[str, Any]:
+    """Return the answer for one transaction."""
+    topics = [
+        {
+            "name": topic["name"],
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": errors.get(index, NONE)}
+                for index in topic["partitions"]
+            ],
+        }
+        for topic in asked["topics"]
+    ]
+    return {"transactional_id": asked["transactional_id"], "topic_results": topics}
 
 
 class Adding:
@@ -127,14 +143,25 @@ class Adding:
         cluster: Any = Cluster()
         ends: Any = self.ends
         connect: Any = lambda node_id: Broker(self.brokers, node_id)  # noqa: E731
-        self.additions = Additions(cluster, ends, connect, ThrottledLog(lambda: 0.0), timeout_s=timeout_s)
+        self.caught_up: list[set[tuple[bytes, int]]] = []
+        self.additions = Additions(
+            TransactionCoordinators(cluster, connect),
+            ends,
+            self._catch_up,
+            ThrottledLog(lambda: 0.0),
+            timeout_s=timeout_s,
+        )
+
+    async def _catch_up(self, logs: Any) -> None:
+        self.caught_up.append(set(logs))
 
     async def add(self, asked: AddedPartitions = ASKED) -> dict[tuple[str, int], int]:
         client: Any = ClientDouble(self.brokers.find)
         return dict(await self.additions.add(client, request_of(PRODUCE, 12, b""), asked))
 
-    def known(self, epoch: int = EPOCH) -> list[int | None]:
-        return [self.additions.markers_from(log, PRODUCER, epoch) for log in LOGS]
+    def known(self, epoch: int = EPOCH, transactional_id: str = "orders") -> list[int | None]:
+        producer = ProducerIn(transactional_id, PRODUCER, epoch)
+        return [self.additions.markers_from(log, producer) for log in LOGS]
 
 
 async def test_the_ends_are_read_after_the_partitions_were_added() -> None:
@@ -156,8 +183,40 @@ async def test_what_is_known_is_of_one_epoch() -> None:
     adding.ends.ends = {("diskless", 0): 6, ("diskless", 1): 8}
     await adding.add(ASKED._replace(producer_epoch=EPOCH + 1))
     assert (adding.known(), adding.known(EPOCH + 1)) == ([None, None], [6, 8])
+    assert adding.known(EPOCH + 1, "another") == [None, None]
+
+
+async def test_before_it_asks_again_markers_are_caught_up_with() -> None:
+    """The shadow's log may have been truncated, which the tail notices if it reads."""
+    adding = Adding()
+    await adding.add()
     adding.additions.forget(LOGS[0], PRODUCER)
-    assert adding.known(EPOCH + 1) == [None, 8]
+    assert adding.known() == [None, 7]
+    await adding.add(ASKED._replace(logs={("diskless", 0): TOPIC}))
+    assert (adding.caught_up, adding.known()) == ([{LOGS[0]}], [5, 7])
+
+
+async def test_a_partition_without_leader_fails_alone() -> None:
+    adding = Adding(timeout_s=0.1)
+    del adding.ends.ends["diskless", 0]
+    with structlog.testing.capture_logs() as logged:
+        assert await adding.add() == {("diskless", 0): NOT_ENOUGH_REPLICAS}
+    assert (adding.known(), len(logged)) == ([None, 7], 1)
+
+
+async def test_transactions_go_together_while_a_request_is_under_way() -> None:
+    adding = Adding()
+    adding.brokers.held = asyncio.Event()
+    asked = [ASKED._replace(transactional_id=f"orders-{number}", producer_id=number) for number in range(4)]
+    adding.brokers.names = {one.transactional_id for one in asked}
+    work = [asyncio.ensure_future(adding.add(asked[0]))]
+    await asyncio.sleep(0.02)
+    work += [asyncio.ensure_future(adding.add(one)) for one in asked[1:]]
+    await asyncio.sleep(0.02)
+    adding.brokers.held.set()
+    assert await asyncio.gather(*work) == [{}] * 4
+    assert [what for what, _ in adding.brokers.asked if what == "add"] == ["add"] * 2
+    assert len(adding.brokers.added) == 4
 
 
 async def test_the_coordinator_is_looked_for_again_if_it_has_moved() -> None:
@@ -202,12 +261,13 @@ async def test_errors_are_those_of_a_produce(answered: int, expected: int) -> No
     assert adding.known() == [None, 7]
 
 
-async def test_without_the_right_nothing_is_added() -> None:
+async def test_without_the_right_batches_are_taken_as_those_of_version_1() -> None:
+    """Clients that have added their partitions themselves go on; others get INVALID_TXN_STATE from the coordinator."""
     adding = Adding()
     adding.brokers.top_error = CLUSTER_AUTHORIZATION_FAILED
     with structlog.testing.capture_logs() as logged:
-        assert await adding.add() == dict.fromkeys(ASKED.logs, INVALID_TXN_STATE)
-    assert ("ClusterAction" in logged[0]["reason"], adding.known()) == (True, [None, None])
+        assert await adding.add() == {}
+    assert ("ClusterAction" in logged[0]["reason"], adding.known()) == (True, [NO_MARKERS, NO_MARKERS])
 
 
 @pytest.mark.parametrize("break_it", ["unreachable", "slow"])
@@ -242,6 +302,18 @@ async def test_clients_are_held_at_version_1_until_the_brokers_allow_more() -> N
     assert probed.version.is_known
     (asked,) = probed.brokers.added
     assert (asked["verify_only"], asked["topics"]) == (True, [])
+
+
+async def test_all_wait_for_the_first_answer() -> None:
+    """A client that got version 1 in between would keep it."""
+    probed = Probed()
+    probed.brokers.held = asyncio.Event()
+    work = [asyncio.ensure_future(probed.learn()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert not probed.version.is_known
+    probed.brokers.held.set()
+    assert await asyncio.gather(*work) == [False] * 3
+    assert len(probed.brokers.added) == 1
 
 
 async def test_a_right_that_is_lost_is_noticed() -> None:

@@ -90,7 +90,7 @@ def test_clients_can_be_held_at_transaction_version_1(version, data):
         tree["finalized_features"] = [*(tree.get("finalized_features") or []), named]
     read = decode_joined(entity, clamp_api_versions(encode(entity, tree), version, transactions_v1=True))
     versions = {entry["api_key"]: entry["max_version"] for entry in read["api_keys"][-4:]}
-    assert versions == {0: 11, 26: 4, 28: 4, 1: 18}
+    assert versions == {0: 13, 26: 5, 28: 5, 1: 18}
     if version >= 3:
         held = {"max_version_level": min(highest, 1), "min_version_level": min(highest, 1)}
         assert read["finalized_features"] == [*tree["finalized_features"][:-1], named | held]
