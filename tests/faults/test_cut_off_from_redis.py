@@ -123,7 +123,7 @@ def test_records_of_a_classic_topic_that_became_diskless_are_not_lost(cut_stack:
     create_topic(stack, topic, DISKLESS)
     produce(near, topic, samples(3, "near"))
     with ThreadPoolExecutor(1) as threads:
-        producing = threads.submit(produce, cut_off, topic, samples(3, "cut off"))
+        producing = threads.submit(produce, cut_off, topic, samples(3, "cut off"), enable_idempotence=True)
         time.sleep(3 * READS_IDS_EVERY_S)  # enough for the broker's answer, were there one
         network.redis["rack-b"].enable()
         producing.result()
