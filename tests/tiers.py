@@ -90,6 +90,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "a minute of moved and killed leaders; unit/journal covers each answer of a broker",
         r"^test_no_acknowledged_record_is_lost_while_leaders_move_and_die",
     ),
+    FullOnly(
+        "faults/test_unacknowledged.py",
+        "36 MB while a broker hangs, which a loaded machine is too slow for; one record, and classic ones, are quick",
+        r"\[many-diskless",
+    ),
     FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
     FullOnly(
         "integration/test_idle_brokers.py",
