@@ -36,7 +36,8 @@ async def copy(bootstrap: str, name: str, source: str, outputs: list[str]) -> No
         await consumer.start()
         found = None
         while not found:
-            found = await consumer._client.fetch_all_metadata() and consumer.partitions_for_topic(source)
+            cluster = await consumer._client.fetch_all_metadata()
+            found = cluster.partitions_for_topic(source)
     assigned = [TopicPartition(source, partition) for partition in found]
     consumer.assign(assigned)
     await rewind(consumer, assigned)
