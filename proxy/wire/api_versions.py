@@ -11,6 +11,7 @@ in a version that keeps the producer's epoch (EndTxn v4).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from proxy.protocol.api_keys import API_VERSIONS
 from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
@@ -104,31 +105,28 @@ def transaction_version(body: Buffer, version: int) -> int:
     fields, _ = read_tags(data, at + INT32.size)
     for tag, start, stop in fields:
         if tag == _FINALIZED_FEATURES:
-            return _features(data[start:stop]).get(_TRANSACTION_VERSION, 0)
+            value = data[start:stop]
+            highest = {name: _LEVELS.unpack_from(value, levels_at)[0] for name, levels_at in _levels(value)}
+            return int(highest.get(_TRANSACTION_VERSION, 0))
     return 0
 
 
-def _features(value: memoryview) -> dict[str, int]:
-    """Return the highest level of each feature."""
-    found = {}
+def _levels(value: memoryview) -> Iterator[tuple[str, int]]:
+    """Yield the name of each finalized feature, and the position of its levels."""
     count, at = read_count(value, 0, True)
     for _ in range(count):
         name, at = read_string(value, at, True)
-        found[name], _ = _LEVELS.unpack_from(value, at)
+        yield name, at
         at = skip_tags(value, at + _LEVELS.size)
-    return found
+    check_end(value, at)
 
 
 def _cut_features(value: memoryview) -> bytes:
     cut = bytearray(value)
-    count, at = read_count(value, 0, True)
-    for _ in range(count):
-        name, at = read_string(value, at, True)
+    for name, at in _levels(value):
         if name == _TRANSACTION_VERSION:
             highest, lowest = _LEVELS.unpack_from(value, at)
             _LEVELS.pack_into(cut, at, min(highest, 1), min(lowest, 1))
-        at = skip_tags(value, at + _LEVELS.size)
-    check_end(value, at)
     return bytes(cut)
 
 
