@@ -11,6 +11,7 @@ from tests.support.records import samples
 from tests.support.topics import DISKLESS, new_topic
 from tests.support.transactional import (
     RawProducer,
+    committed_values,
     send,
     transactional,
     wait_until_stable,
@@ -29,12 +30,6 @@ def diskless(stack: Stack) -> str:
 def near(stack: Stack) -> str:
     """Return the address of a proxy."""
     return stack.bootstrap("rack-b")
-
-
-def committed_values(near: str, topic: str, count: int) -> list[bytes | None]:
-    with consumer(near, isolation_level="read_committed") as client:
-        client.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in take(client, count)]
 
 
 def test_empty_transactions_leave_nothing(stack: Stack, near: str, diskless: str) -> None:

@@ -21,6 +21,7 @@ from tests.support.transactional import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     RawProducer,
+    committed_values,
     end_offset,
     send,
     transactional,
@@ -173,12 +174,6 @@ def test_a_batch_needs_the_partition_and_the_transactional_id(near: str, diskles
     assert producer.produce(diskless, b"kept") == NONE
     assert producer.end(commit=True) == NONE
     wait_until_stable(near, diskless, 2)
-
-
-def committed_values(near: str, topic: str, count: int) -> list[bytes | None]:
-    with consumer(near, isolation_level="read_committed") as client:
-        client.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in take(client, count)]
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from proxy.demo.stack import Stack
-from tests.support.confluent import consumer, take
 from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.questions import ask
 from tests.support.raw import Raw
@@ -15,6 +13,7 @@ from tests.support.transactional import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     RawProducer,
+    committed_values,
     end_offset,
     send,
     sent_together,
@@ -42,12 +41,6 @@ def near(stack: Stack) -> str:
 @pytest.fixture
 def producer(near: str, diskless: str) -> RawProducer:
     return RawProducer(near, diskless, transaction_version=2)
-
-
-def committed_values(near: str, topic: str, count: int) -> list[bytes | None]:
-    with consumer(near, isolation_level="read_committed") as client:
-        client.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in take(client, count)]
 
 
 def test_clients_may_use_it(near: str) -> None:

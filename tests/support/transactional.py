@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from proxy.wire.header import response_header_length
 from tests.batches import make_batch
+from tests.support.confluent import consumer, take
 from tests.support.questions import ask, filled
 from tests.support.raw import Raw, request
 from tests.support.waiting import wait_for
@@ -272,6 +273,13 @@ def end_offset(address: str | Raw, topic: str, isolation: int, partition: int = 
     topics = [{"name": topic, "partitions": asked}]
     answer = ask(address, LIST_OFFSETS, 5, replica_id=-1, isolation_level=isolation, topics=topics)
     return int(answer["topics"][0]["partitions"][0]["offset"])
+
+
+def committed_values(near: str, topic: str, count: int) -> list[bytes | None]:
+    """Return the first values of partition 0 that a reader of committed records gets."""
+    with consumer(near, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(topic, 0, 0)])
+        return [message.value() for message in take(client, count)]
 
 
 def wait_until_stable(address: str, topic: str, end: int) -> None:
