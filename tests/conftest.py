@@ -32,6 +32,10 @@ QUICK_HOUSEKEEPING = {
 """Settings with which retention and deletions run all the time besides every test. A look at all objects, or at all
 topics, costs the more the more tests have run, so such looks are not as frequent."""
 
+FULL_PATIENCE = 3
+"""Factor of the full tier for the time limits of tests: its long loads share the machine with two other stacks, and a
+limit only ends a test that hangs."""
+
 # The duration of an example depends on how busy the machine is.
 hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))
 # The gate must fail on the change that breaks something, so its examples are the same on every run and machine.
@@ -85,7 +89,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if uses_stack(item):
             item.add_marker(pytest.mark.stack)
+        if config.getoption("tier") == tiers.Tier.FULL:
+            extend_limit(item)
     return (yield)
+
+
+def extend_limit(item: pytest.Item) -> None:
+    """Give the test more time, whether the limit is its own or that of all tests."""
+    own = item.get_closest_marker("timeout")
+    seconds = own.args[0] if own else item.config.getini("timeout")
+    item.add_marker(pytest.mark.timeout(float(seconds) * FULL_PATIENCE), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,8 +3,8 @@
 Once a minute, for each such transaction in the shards of this proxy: (1) no broker knows the producer with a
 transaction that is under way in this partition; (2) the shadow is read up to its end; (3) the transaction is still
 open. Then its marker is lost: the shadow's beginning was deleted, or an unclean election has removed its end. If the
-brokers still say how this very transaction ended, it is ended like that. Otherwise it is never ended by guessing, and
-an operator decides.
+brokers still say how this very transaction ended, it is ended like that. Otherwise nothing here guesses, and an
+operator decides. As at brokers, the marker of a later transaction of the same producer ends it, too.
 """
 
 from __future__ import annotations

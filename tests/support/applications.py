@@ -30,7 +30,7 @@ from tests.support.topics import KINDS, new_topic, tls_settings
 CLIENTS = ("java", "aiokafka", "go")
 PARTITIONS = aiokafka_load.PARTITIONS
 RATE = 50
-WAIT_SECONDS = 180.0
+WAIT_SECONDS = 400.0
 GO_CLIENT = Path(".servers/bin/kafka-go-client")
 TOOLS = "org.apache.kafka.tools"
 JAVA_PRODUCER = {

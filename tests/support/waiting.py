@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 240.0
 POLL_SECONDS = 0.05
 
 Value = TypeVar("Value")
