@@ -7,7 +7,6 @@ each record batch protects them permanently.
 from __future__ import annotations
 
 import asyncio
-import io
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
@@ -19,6 +18,7 @@ from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
 from proxy.storage import probe
+from proxy.storage.body import Body
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_client import client_config, open_session, upload_parameters
@@ -87,7 +87,7 @@ class S3Storage:
         mark = uuid.uuid4().hex
         try:
             marked = {"IfNoneMatch": "*", "Metadata": {UPLOAD_MARK: mark}, **self._of_uploads}
-            await self._send("put_object", key, Body=io.BytesIO(data), **marked)
+            await self._send("put_object", key, Body=Body(data), **marked)
         except StorageError:
             raise
         except Exception as error:
