@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proxy.aws.credentials import AwsCredentials, NoCredentials
 from proxy.config.security import BrokerSasl
 from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.protocol.errors import NONE
-from proxy.security.msk_iam import AwsCredentials, MskIam, region_of
+from proxy.security.msk_iam import MskIam, region_of
 from proxy.security.oauth import fetch_token, read_credentials
 from proxy.security.sasl import OAuthBearer, Plain, SaslError, SaslMechanism, Scram, refusal
 from proxy.wire.errors import ProtocolError
@@ -59,7 +60,7 @@ class Login:
             if handshake.error_code != NONE:
                 raise LoginFailed(self._explain_handshake(handshake.error_code, handshake.mechanisms))
             return await self._exchange(connection, mechanism)
-        except SaslError as error:
+        except (SaslError, NoCredentials) as error:
             raise LoginFailed(f"brokers.sasl: {error}") from None
         except ProtocolError as error:
             raise LoginFailed(

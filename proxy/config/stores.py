@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from proxy.config.section import Reloadable, Section
 
 _SHORTEST_FURTHER_MS = 1_000
+_AWS_IAM = r"(elasticache|memorydb)/[a-z0-9][a-z0-9-]*"
+_AWS_IAM_AGE_MS = 11 * 3_600_000
 
 
 class Redis(Section):
@@ -27,6 +30,13 @@ class Redis(Section):
     credentials: str = ""
     """`module:Class`, a `redis.credentials.CredentialProvider` without arguments. It is asked for user and password
     before each new connection, for example for a token that expires."""
+    aws_iam: str = ""
+    """`elasticache/NAME` or `memorydb/NAME`, with the name of the replication group or cluster. The proxy authenticates
+    by IAM: a token of its AWS role takes the place of the password, for each new connection. The user is that of `url`,
+    which has to be `rediss`."""
+    max_connection_age_ms: int = Field(default=0, ge=0)
+    """Age at which a connection is replaced by a new one, before a service ends it; 0 for never, or for eleven hours
+    with `aws_iam`, because AWS ends connections after twelve."""
     shards: int = Field(default=16, ge=1, le=4096)
     """Number of hash tags that partitions map to. It is fixed for the life of the data."""
     timeout_ms: int = Field(default=3_000, ge=1)
@@ -111,9 +121,23 @@ class Redis(Section):
     @model_validator(mode="after")
     def _one_password(self) -> Redis:
         has_password = urlsplit(self.url).password is not None
-        if has_password + bool(self.password_file) + bool(self.credentials) > 1:
-            raise ValueError("give the password in one of url, password_file and credentials")
+        if has_password + bool(self.password_file) + bool(self.credentials) + bool(self.aws_iam) > 1:
+            raise ValueError("give the password in one of url, password_file, credentials and aws_iam")
         return self
+
+    @model_validator(mode="after")
+    def _by_iam(self) -> Redis:
+        if self.aws_iam and not re.fullmatch(_AWS_IAM, self.aws_iam):
+            raise ValueError("aws_iam is not elasticache/NAME or memorydb/NAME, with a name in lower case")
+        url = urlsplit(self.url)
+        if self.aws_iam and not (url.username and url.scheme.startswith("rediss")):
+            raise ValueError("aws_iam needs TLS and a user in url: rediss://user@host:port/db")
+        return self
+
+    @property
+    def connection_age_s(self) -> float:
+        """Age at which a connection is replaced, in seconds; 0 for never."""
+        return (self.max_connection_age_ms or (_AWS_IAM_AGE_MS if self.aws_iam else 0)) / 1000
 
     @model_validator(mode="after")
     def _is_memorydb(self) -> Redis:

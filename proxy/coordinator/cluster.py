@@ -42,7 +42,7 @@ _LONGEST_PAUSE_S = 0.1
 """Pauses before a call is sent again to a server that moves its slot."""
 _MAP_PAUSE_S = 0.25
 """Shortest time between two readings of the map of slots."""
-_MAP_OPTIONS = frozenset({"max_connections", "timeout", "connection_class", "retry", "host", "port", "db"})
+_MAP_OPTIONS = frozenset({"max_connections", "timeout", "longest_s", "connection_class", "retry", "host", "port", "db"})
 """Options of pools that the client which reads the map gets in another way."""
 
 

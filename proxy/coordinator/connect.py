@@ -115,6 +115,8 @@ def _explain(error: RedisError | OSError) -> str:
     if _is_rejection(error):
         return f"it rejects a command ({text}); see docs/operations/redis.md, for the rights of redis.url's user"
     if isinstance(error, AuthenticationError):
+        if text.startswith("redis."):  # what a setting asks for could not be got, so nothing was sent
+            return text
         return f"it rejects the proxy's credentials ({text}); check user and password in redis.url"
     if isinstance(error, BusyLoadingError):
         return "it is still reading its data from disk; wait"

@@ -12,6 +12,7 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
 from proxy import config
+from proxy.coordinator.aws_iam import AwsIam
 
 
 class PasswordFile(CredentialProvider):
@@ -21,15 +22,18 @@ class PasswordFile(CredentialProvider):
         self._username = username
         self._file = file
 
-    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
         """Return the password, after the user if there is one. Raises AuthenticationError if the file can't be read."""
+        password = self._password()
+        return (self._username, password) if self._username else (password,)
+
+    def _password(self) -> str:
         try:
-            password = Path(self._file).read_text(encoding="utf-8").strip("\r\n")
+            return Path(self._file).read_text(encoding="utf-8").strip("\r\n")
         except OSError as error:
             raise AuthenticationError(f"redis.password_file: can't read {self._file}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise AuthenticationError(f"redis.password_file: {self._file} is not text") from None
-        return (self._username, password) if self._username else (password,)
 
 
 def credentials_of(settings: config.Redis, username: str | None) -> CredentialProvider | None:
@@ -39,6 +43,8 @@ def credentials_of(settings: config.Redis, username: str | None) -> CredentialPr
     """
     if settings.password_file:
         return PasswordFile(username, settings.password_file)
+    if settings.aws_iam:
+        return AwsIam(username or "", settings.aws_iam)
     if not settings.credentials:
         return None
     module, _, name = settings.credentials.partition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from weakref import WeakSet
 
@@ -27,6 +28,8 @@ class Pool(BlockingConnectionPool):
     def __init__(self, **options: Any) -> None:
         self.times = CallTimes()
         """Time that the calls of scripts take."""
+        self._longest_s: float = options.pop("longest_s", 0.0)
+        """Age at which a connection is given up; 0 for never."""
         self._made: WeakSet[AbstractConnection] = WeakSet()
         super().__init__(**options)
 
@@ -50,7 +53,11 @@ class Pool(BlockingConnectionPool):
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         """Open a connection that is about to be used, or that was given up."""
         await self._end_if_given_up(connection)
+        opens = not connection.is_connected
         await super().ensure_connection(connection)
+        if opens and self._longest_s:
+            give_up = connection.mark_for_reconnect  # one that is opened again early is given up early, too
+            asyncio.get_running_loop().call_later(self._longest_s, give_up)
 
     async def release(self, connection: AbstractConnection) -> None:
         """Release a connection. Do not wait for the end of a connection that was given up: it would delay all
@@ -86,6 +93,7 @@ def pool_options(settings: config.Redis, url: str) -> dict[str, Any]:
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "driver_info": None,
+        "longest_s": settings.connection_age_s,
     }
 
 

@@ -29,6 +29,7 @@ _OF_THE_SERVER = frozenset(
         "connection_class",
         "max_connections",
         "timeout",
+        "longest_s",
     }
 )
 """Options of the pool that connections to Sentinels do not share."""

@@ -171,7 +171,7 @@ async def until_it_breaks(
         while True:
             message = await pubsub.get_message(timeout=idle_s)
             if pubsub.connection is not None and pubsub.connection.should_reconnect():
-                raise ConnectionError("redis.url may lead to another server now")
+                raise ConnectionError("its connection is replaced: it is old, or redis.url may lead to another server")
             if message is None:
                 if pinged or missing:
                     raise TimeoutError("the store is silent")

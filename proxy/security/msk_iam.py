@@ -8,52 +8,20 @@ pass through a proxy; the tokens that AWS's signers make for OAUTHBEARER name a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from aiobotocore.session import AioSession, get_session
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError, ClientError
 
+from proxy.aws.presigned import presigned_url
 from proxy.security.sasl import SaslError
 
 VERSION = "2020_10_22"
 ACTION = "kafka-cluster:Connect"
 _SERVICE = "kafka-cluster"
 _USER_AGENT = "diskless-proxy"
-_EXPIRY_S = 900
-"""Time in which a payload may be used, as AWS's own client sets it; brokers take it once, at once."""
-_CREDENTIALS_WITHIN_S = 10.0
 _HOST = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)$")
-
-
-class AwsCredentials:
-    """Credentials of the usual AWS chain (environment, profile, web identity, instance role), renewed by the chain."""
-
-    def __init__(self, session: AioSession | None = None) -> None:
-        """Use the default session unless one is given."""
-        self._session = session or get_session()
-
-    async def current(self) -> ReadOnlyCredentials:
-        """Return credentials that are valid now. Raises SaslError."""
-        try:
-            async with asyncio.timeout(_CREDENTIALS_WITHIN_S):
-                found = await self._session.get_credentials()
-                if found is not None:
-                    return await found.get_frozen_credentials()
-        except TimeoutError:
-            raise SaslError(f"AWS gave no credentials within {_CREDENTIALS_WITHIN_S:g} s") from None
-        except (BotoCoreError, ClientError, OSError) as error:
-            raise SaslError(f"AWS gave no credentials ({type(error).__name__}); see the AWS profile or role") from None
-        raise SaslError("no AWS credentials were found; give the proxy an AWS profile or role")
-
-    def region(self) -> str:
-        """Return the region of the environment or profile; empty if there is none."""
-        return str(self._session.get_config_variable("region") or "")
 
 
 def region_of(host: str) -> str:
@@ -82,8 +50,7 @@ class MskIam:
 
 def build_payload(host: str, region: str, credentials: ReadOnlyCredentials) -> bytes:
     """Return the JSON object that a broker of that host and region accepts."""
-    request = AWSRequest("GET", f"https://{host}/", params={"Action": ACTION})
-    SigV4QueryAuth(credentials, _SERVICE, region, expires=_EXPIRY_S).add_auth(request)
-    signed = {name.lower(): value for name, value in parse_qsl(urlsplit(request.url).query)}
+    url = presigned_url(f"https://{host}/", {"Action": ACTION}, _SERVICE, region, credentials)
+    signed = {name.lower(): value for name, value in parse_qsl(urlsplit(url).query)}
     fields = {"version": VERSION, "host": host, "user-agent": _USER_AGENT, **signed}
     return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,4 +1,5 @@
-"""The part of an Amazon MSK broker that checks IAM: AWS_MSK_IAM payloads, and the tokens of AWS's signers.
+"""The part of an Amazon MSK broker that checks IAM: AWS_MSK_IAM payloads, and the tokens of AWS's signers. Also tokens
+of users of ElastiCache and MemoryDB.
 
 It is written from the documentation of Signature Version 4 and of aws-msk-iam-auth, and shares no code with the proxy
 or botocore. `stand_in` serves SaslHandshake and SaslAuthenticate on a socket.
@@ -31,6 +32,7 @@ _AS_SIGNED = {
     "x-amz-expires": "X-Amz-Expires",
     "x-amz-security-token": "X-Amz-Security-Token",
     "x-amz-signedheaders": "X-Amz-SignedHeaders",
+    "user": "User",
 }
 
 
@@ -48,6 +50,8 @@ class Iam:
     """Secret keys by access key ID."""
     session_tokens: Mapping[str, str] = field(default_factory=dict)
     """Session tokens by access key ID, for temporary credentials."""
+    service: str = "kafka-cluster"
+    action: str = "kafka-cluster:Connect"
 
     def check_payload(self, payload: bytes) -> str:
         """Return the access key ID that an AWS_MSK_IAM payload proves. Raises Denied."""
@@ -66,13 +70,21 @@ class Iam:
             raise Denied("the token is not for this region")
         return self._check({name.lower(): value for name, value in parse_qsl(url.query)}, host)
 
+    def check_password(self, user: str, password: str) -> str:
+        """Return the access key ID that the token of a user of ElastiCache or MemoryDB proves. Raises Denied."""
+        url = urlsplit(f"http://{password}")
+        fields = {name.lower(): value for name, value in parse_qsl(url.query)}
+        if (url.netloc, url.path, fields.get("user")) != (self.host, "/", user):
+            raise Denied("the token is for another cache, or for another user")
+        return self._check(fields, self.host)
+
     def _check(self, fields: Mapping[str, str], host: str) -> str:
         if missing := [name for name in _REQUIRED if name not in fields]:
             raise Denied(f"{missing} are missing")
-        if fields["action"] != "kafka-cluster:Connect" or fields["x-amz-signedheaders"] != "host":
+        if fields["action"] != self.action or fields["x-amz-signedheaders"] != "host":
             raise Denied("another action, or other headers")
         key_id, date, region, service, kind = fields["x-amz-credential"].split("/")
-        if (region, service, kind) != (self.region, "kafka-cluster", "aws4_request") or key_id not in self.secrets:
+        if (region, service, kind) != (self.region, self.service, "aws4_request") or key_id not in self.secrets:
             raise Denied("the credential is not one of this region and service")
         if fields.get("x-amz-security-token") != self.session_tokens.get(key_id):
             raise Denied("the session token is not that of the key")
@@ -97,7 +109,7 @@ class Iam:
         hashed = hashlib.sha256(request.encode()).hexdigest()
         to_sign = f"AWS4-HMAC-SHA256\n{fields['x-amz-date']}\n{scope}\n{hashed}"
         key = f"AWS4{self.secrets[key_id]}".encode()
-        for part in (date, self.region, "kafka-cluster", "aws4_request"):
+        for part in (date, self.region, self.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
         return hmac.digest(key, to_sign.encode(), "sha256").hex()
 
