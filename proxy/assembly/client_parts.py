@@ -18,6 +18,7 @@ from proxy.connection.shared import Shared
 from proxy.connection.unread import UnreadAnswers
 from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
+from proxy.process.poll_window import poll_window
 from proxy.quotas.quotas import Quotas
 from proxy.security.tls import TlsFiles, keep_fresh
 from proxy.topics.topics import Topics
@@ -100,6 +101,7 @@ def build_clients(
             unread=unread,
             any_broker_serves=lambda: bool(registry.all()),
             reads_near=lambda node_id: settings.fetch.read_near_replicas and is_foreign(node_id),
+            poll_window=poll_window(settings.limits.poll_window_us),
         ),
         quotas=Quotas(process.now, process.stats.throttled_seconds),
         certificates=(*listener_tls, *([access.tls] if access.tls else [])),

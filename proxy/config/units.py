@@ -7,6 +7,7 @@ _UNITS = {
     "usd_per_thousand": "US dollars per thousand",
     "per_second": "per second",
     "ms": "milliseconds",
+    "us": "microseconds",
     "s": "seconds",
     "days": "days",
     "bytes": "bytes",

@@ -43,6 +43,7 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
         limits = shared.settings.limits
         self._stats = shared.stats
         self._now = shared.now
+        self._poll_window = shared.poll_window
         authentication = Authentication(
             shared.settings.brokers.with_sasl,
             shared.now,
@@ -124,6 +125,8 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
         self.received_bytes += len(data)
         if self._lane is None or not self._lane.take(data):
             self.reading.feed(data)
+        if self._poll_window is not None:
+            self._poll_window.begin()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Take note that the client has gone, or was sent away."""

@@ -10,6 +10,7 @@ from proxy.config import Settings
 from proxy.connection.connections import Connections
 from proxy.connection.unread import UnreadAnswers
 from proxy.process.memory import MemoryBudget
+from proxy.process.poll_window import PollWindow
 from proxy.process.turns import Turns
 from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
@@ -33,5 +34,7 @@ class Shared:
     """Returns whether another broker may stand in for one that is down: for diskless topics, any broker will do."""
     reads_near: Callable[[int | None], bool]
     """Returns whether Fetches at the listener of this broker are read from near replicas."""
+    poll_window: PollWindow | None = None
+    """Begins with each request; None if the setting is off."""
     express_lane: bool = True
     """False if every request takes the ordinary path, so that tests can compare the two."""

@@ -20,6 +20,7 @@ from proxy.connection.shared import Shared
 from proxy.connection.unread import UnreadAnswers
 from proxy.handlers.sasl import Sasl
 from proxy.process.memory import MemoryBudget
+from proxy.process.poll_window import poll_window
 from proxy.process.turns import Turns
 from proxy.produce_offload import ProduceOffload
 from proxy.producing.classic import ClassicProduce
@@ -183,6 +184,7 @@ class Sent:
             unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),
             any_broker_serves=lambda: self.any_broker_serves,
             reads_near=lambda node_id: self.foreign,
+            poll_window=poll_window(limits.poll_window_us),
             express_lane=EXPRESS_LANE if express_lane is None else express_lane,
         )
         self.unread = self.shared.unread
