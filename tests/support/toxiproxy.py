@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import threading
@@ -18,15 +19,24 @@ from proxy.demo.waiting import wait_until
 
 PORTS = (12_000, 20_000)
 """Ports below those of stacks and of outgoing connections."""
+WORKERS = 8
+"""Number of parallel workers that have ports of their own."""
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now, and that the system does not give to outgoing connections."""
+    """Return a port that nobody uses now, and that the system does not give to outgoing connections.
+
+    A server may bind it much later: this process gives no port out twice, and parallel workers share none.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     while True:
-        port = random.randrange(*PORTS)
+        port = random.randrange(PORTS[0] + worker, PORTS[1], WORKERS)
         with socket.socket() as probe, suppress(OSError):
-            probe.bind((HOST, port))
-            return port
+            if port not in _given:
+                probe.bind((HOST, port))
+                _given.add(port)
+                return port
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from tests.support.routed import (
     broker_address,
     delete_records,
     fetch,
+    lead,
+    leader_of,
     partitions,
     produce,
     records_of,
@@ -32,7 +34,7 @@ from tests.support.routed import (
     topic_id,
     warm_up,
 )
-from tests.support.topics import CLASSIC, create_topic
+from tests.support.topics import CLASSIC, create_topic, offsets
 from tests.support.waiting import wait_for
 
 OFFSET_OUT_OF_RANGE = 1
@@ -56,6 +58,13 @@ class Log:
 
     def asked(self, offset: int) -> Asked:
         return Asked(self.topic, 0, offset)
+
+    def restore(self) -> None:
+        """Lead the partition in its rack again, and learn its end: brokers may have been paused for too long."""
+        if leader_of(self.stack, self.topic, 0, LEADER) != LEADER:
+            lead(self.stack, self.topic, 0, REPLICAS)
+        _, self.end = offsets(self.stack, self.topic)
+        self.settle()
 
     def settle(self) -> None:
         """Wait until the replica is as far as the leader."""
@@ -83,6 +92,7 @@ def log(running_stack: Stack) -> Log:
 
 @pytest.fixture
 def twins(stack: Stack, log: Log) -> Iterator[Twins]:
+    log.restore()
     with Twins(stack, log.ids) as twins:
         yield twins
 
