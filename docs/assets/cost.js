@@ -1,4 +1,4 @@
-// What a topic costs in a month, classic and diskless: the formulas of proxy/accounting/cost.py, and the form of docs/cost.md.
+// What a topic costs in a month, classic and diskless: the formulas of proxy/accounting/cost.py, for docs/cost.md.
 // A test holds the two together. Nothing is fetched, and nothing leaves the page.
 "use strict";
 
@@ -70,60 +70,17 @@ const LABELS = {
   diskless_total: "Diskless, in all", saved: "Saved a month",
 };
 
-function field(name, value) {
-  const label = document.createElement("label"), input = document.createElement("input");
-  input.name = name;
-  if (typeof value === "boolean") {
-    input.type = "checkbox";
-    input.checked = value;
-  } else {
-    input.type = "number";
-    input.value = value;
-    input.step = "any";
-    if (["racks", "replication_factor"].includes(name)) input.step = 1;
-    input.min = ["racks", "replication_factor", "proxies", "buffer_bytes"].includes(name) ? 1
-      : ["disk_used_share", "puts_per_second"].includes(name) ? 0.01 : 0;
-  }
-  label.append(LABELS[name], input);
-  return label;
-}
-
-function read(form, defaults) {
-  return Object.fromEntries(Object.keys(defaults).map((name) => {
-    const input = form.elements[name];
-    if (input.type === "checkbox") return [name, input.checked];
-    const value = Math.max(Number(input.value), Number(input.min));
-    return [name, input.step === "1" ? Math.round(value) : value];
-  }));
-}
-
 function build(place) {
-  const form = document.createElement("form"), result = document.createElement("table");
-  for (const [title, defaults] of [["Usage", USAGE], ["Prices", PRICES]]) {
-    const group = document.createElement("fieldset"), legend = document.createElement("legend");
-    legend.textContent = title;
-    group.append(legend, ...Object.entries(defaults).map(([name, value]) => field(name, value)));
-    form.append(group);
-  }
   const usd = new Intl.NumberFormat("en", {style: "currency", currency: "USD", maximumFractionDigits: 0});
-  const show = () => {
-    const cost = monthlyCost(read(form, USAGE), read(form, PRICES));
-    result.replaceChildren(...Object.entries(cost).map(([name, value]) => {
-      const row = document.createElement("tr"), head = document.createElement("th"), cell = document.createElement("td");
-      head.scope = "row";
-      head.textContent = LABELS[name];
-      cell.textContent = usd.format(value);
-      row.className = /total|saved/.test(name) ? "sum" : "";
-      row.append(head, cell);
-      return row;
-    }));
-  };
-  form.addEventListener("input", show);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  result.setAttribute("aria-live", "polite");
-  result.setAttribute("aria-label", "US dollars a month");
-  place.replaceChildren(form, result);
-  show();
+  buildCalculator(place, {
+    groups: [["Usage", USAGE], ["Prices", PRICES]],
+    labels: LABELS,
+    limits: {racks: 1, replication_factor: 1, proxies: 1, buffer_bytes: 1, disk_used_share: 0.01, puts_per_second: 0.01},
+    whole: ["racks", "replication_factor"],
+    label: "US dollars a month",
+    rows: (usage, prices) => Object.entries(monthlyCost(usage, prices)).map(
+      ([name, value]) => [/total|saved/.test(name) ? "sum" : "", [LABELS[name], usd.format(value)]]),
+  });
 }
 
 if (typeof module !== "undefined") {

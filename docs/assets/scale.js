@@ -9,8 +9,8 @@ const LOAD = {
   buffer_bytes: 4 * 1024 * 1024, shards: 16, servers: 1, retention_hours: 72,
 };
 const UNITS = {
-  call_us: 63, run_us: 5.3, announcement_bytes: 118, announced_run_bytes: 106, taken_run_us: 1.9,
-  beat_us: 1, beat_bytes: 400, heard_beat_us: 10, collected_us: 2.6,
+  call_us: 99.2, run_us: 5.75, announcement_bytes: 76, announced_run_bytes: 93, taken_run_us: 3.86,
+  beat_us: 4.49, beat_bytes: 438, heard_beat_us: 16.85, collected_us: 15.88,
 };
 const LIMITS = {
   store_core: 0.5, proxy_core: 0.2, server_mb_per_second: 600, sweep_seconds: 3600, listed_per_second: 10000,

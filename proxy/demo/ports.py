@@ -19,10 +19,10 @@ BROKER_JMX = 2
 """Among those of the proxy with the same place: there is one at least for every broker."""
 STORE_PORTS = 10
 """After those of the proxies: for a store of several servers."""
-MAX_PROXIES = 9
+MAX_PROXIES = 12
 MAX_BROKERS = 9
 
-FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 210
+FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 270
 """Below the ports that Linux hands out to outgoing connections (32768 on): one of those could take the port of a
 server that is down for a moment."""
 

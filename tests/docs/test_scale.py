@@ -77,7 +77,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def figure(value: float) -> str:
     """Round to two digits, as the page does."""
-    return f"{float(f'{value:.2g}'):,g}"
+    return f"{float(f'{value:.2g}'):,g}" if value >= 0.001 else "below 0.001"
 
 
 def test_the_table_of_the_very_large_fleet_follows_the_model() -> None:

@@ -39,4 +39,6 @@ def test_the_site_is_built_and_fetches_nothing(tmp_path: Path) -> None:
     fetched = {found for page in pages for found in RESOURCE.findall(page.read_text())}
     fetched |= {found for style in site.rglob("*.css") for found in STYLE.findall(style.read_text())}
     assert not fetched
-    assert '<script src="assets/cost.js"' in (site / "cost.html").read_text()
+    for page in ("cost", "scale"):
+        text = (site / f"{page}.html").read_text()
+        assert text.index('<script src="assets/form.js"') < text.index(f'<script src="assets/{page}.js"')
