@@ -54,17 +54,21 @@ class ShardState:
 
     def is_of_life(self, other: ShardState) -> bool:
         """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
-        return (self.incarnation, self.life) == (other.incarnation, other.life)
+        return self._own_life() == other._own_life()
 
     def known_lives(self) -> bytes:
         """Return the lives that led to this state; its own life if no more is known."""
-        began = (self.began_sequence, self.began_offsets, self.began_written_ms)
-        return self.lives or _LIFE.pack(self.incarnation, self.life, *began)
+        return self.lives or self._own_life()
 
     def is_in(self, lives: bytes) -> bool:
         """True if its life is one of these."""
-        identity = self.incarnation + self.life
-        return any(lives.startswith(identity, at) for at in range(0, len(lives), _LIFE.size))
+        own = self._own_life()
+        return any(lives.startswith(own, at) for at in range(0, len(lives), _LIFE.size))
+
+    def _own_life(self) -> bytes:
+        """Return its life as the store packs it. The server's ID is not enough: a shard of a cluster may come back."""
+        began = (self.began_sequence, self.began_offsets, self.began_written_ms)
+        return _LIFE.pack(self.incarnation, self.life, *began)
 
 
 NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)

@@ -11,7 +11,8 @@
 -- Errors: LIVES: something is lost, call again with the lives; FENCED why; SETTLING ms to wait; LATE; FOREIGN: this is the
 -- store of another deployment.
 --
--- A *life* is the time between two starts or promotions of a server: each has a replication ID of its own. The first
+-- A *life* is the time between two starts or promotions of a server: each has a replication ID of its own. A shard that moves to
+-- another server of a cluster begins a life there, also when it comes back: that one has the ID of an earlier one. The first
 -- write of a life is preceded by a pause in which all proxies have the time to say what they know (by any script), and then
 -- writes down the sequence and the offsets given that the life began with. A caller whose newest state is of another life, or
 -- of a higher sequence, knows from the lists of both sides where they part: the caller's lives after that are lost, however
@@ -78,10 +79,11 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
 
   local known_lives = sub(ARGV[1], 114)
 
-  -- Where the entry of a life begins in a list of entries of that size; nil if it is not there.
-  local function find_life(list, id, entry_bytes)
+  -- Where the entry that begins with `first` is in a list of entries of that size; nil if it is not there. In a list of lives,
+  -- `first` is the whole LIFE: a shard of a cluster may move to a server, away, and back, and has two lives with one ID then.
+  local function find_entry(list, first, entry_bytes)
     for at = 1, #list, entry_bytes do
-      if sub(list, at, at + LIFE_ID_BYTES - 1) == id then
+      if sub(list, at, at + #first - 1) == first then
         return at
       end
     end
@@ -95,7 +97,7 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
     end
     local lives, accepted = call('HGET', meta_key, 'lives') or '', call('HGET', meta_key, 'accepted') or ''
     local chain = known_lives
-    local at = find_life(chain, sub(known_life, 1, LIFE_ID_BYTES), LIFE_BYTES)
+    local at = find_entry(chain, known_life, LIFE_BYTES)
     if not at then
       chain = chain .. known_life
       at = #chain - LIFE_BYTES + 1
@@ -105,14 +107,14 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
     while at > 0 and not here do
       local id, began_sequence, began_offsets = parse(LIFE, chain, at)
       local from_sequence, from_offsets = began_sequence, began_offsets
-      here = find_life(lives, id, LIFE_BYTES)
+      here = find_entry(lives, sub(chain, at, at + LIFE_BYTES - 1), LIFE_BYTES)
       if here and here + LIFE_BYTES <= #lives then
         local _
         _, from_sequence, from_offsets, had_until = parse(LIFE, lives, here + LIFE_BYTES)
       elseif here then
         from_sequence, from_offsets, had_until = sequence, offsets_given, written
       end
-      local accepted_at = find_life(accepted, id, ACCEPTED_BYTES)
+      local accepted_at = find_entry(accepted, id, ACCEPTED_BYTES)
       if accepted_at then
         local _, accepted_sequence, accepted_offsets = parse(ACCEPTED, accepted, accepted_at)
         from_sequence, from_offsets = math.max(from_sequence, accepted_sequence), math.max(from_offsets, accepted_offsets)
@@ -134,8 +136,8 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
   -- A list of LOST with more: of each life the most that anybody knows.
   local function with_lost(list, more)
     for _, entry in ipairs(more) do
-      local id, _, _, to_sequence = parse(LOST, entry)
-      local at = find_life(list, id, LOST_BYTES)
+      local _, _, _, to_sequence = parse(LOST, entry)
+      local at = find_entry(list, sub(entry, 1, LIFE_ID_BYTES + 8), LOST_BYTES) -- the same life, lost from the same sequence
       if not at and #list < MOST_LOST * LOST_BYTES then
         list = list .. entry
       elseif at then
@@ -238,11 +240,14 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
     for at = 1, #list, LOST_BYTES do
       local id, _, _, to_sequence, to_offsets = parse(LOST, list, at)
       highest_sequence = math.max(highest_sequence, to_sequence)
-      local entry, accepted_at = pack(ACCEPTED, id, to_sequence, to_offsets), find_life(accepted, id, ACCEPTED_BYTES)
+      local accepted_at = find_entry(accepted, id, ACCEPTED_BYTES)
       if accepted_at then
+        -- Of two lives with one ID, the later one has the higher numbers.
+        local _, sequence_before, offsets_before = parse(ACCEPTED, accepted, accepted_at)
+        to_sequence, to_offsets = math.max(to_sequence, sequence_before), math.max(to_offsets, offsets_before)
         accepted = sub(accepted, 1, accepted_at - 1) .. sub(accepted, accepted_at + ACCEPTED_BYTES)
       end
-      accepted = accepted .. entry
+      accepted = accepted .. pack(ACCEPTED, id, to_sequence, to_offsets)
     end
     -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
     begin_change()

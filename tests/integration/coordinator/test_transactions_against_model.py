@@ -6,6 +6,7 @@ A longer run: `TRANSACTION_STEPS=100000 pytest tests/integration/coordinator/tes
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -14,7 +15,9 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator import redis as coordinator_redis
 from proxy.coordinator import shard_calls, view
+from proxy.coordinator.cluster import Cluster, Store
 from proxy.coordinator.redis import RedisCoordinator
+from tests.integration.coordinator.clusters import PRIMARIES, StoreCluster, slot_of
 from tests.integration.coordinator.transaction_histories import EXPIRATION_MS, TransactionHistory
 from tests.support.memory_journal import MemoryJournal
 from tests.support.memory_snapshots import MemorySnapshots
@@ -48,7 +51,7 @@ def small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def coordinator_of(
-    client: Redis, settings: config.Redis, journal: MemoryJournal | None, snapshots: MemorySnapshots | None = None
+    client: Store, settings: config.Redis, journal: MemoryJournal | None, snapshots: MemorySnapshots | None = None
 ) -> RedisCoordinator:
     return RedisCoordinator(
         client,
@@ -93,3 +96,26 @@ async def test_histories_of_a_view(client: Redis, settings: config.Redis, monkey
                 await snapshots.take(history.real.view, shard, 1_000)
     await history.compare()
     assert history.outcomes.keys() >= EXPECTED
+
+
+@pytest.mark.timeout(7200)
+async def test_histories_of_a_cluster(cluster: StoreCluster, cluster_client: Cluster, monkeypatch) -> None:
+    """Slots move between the primaries meanwhile."""
+    small_calls(monkeypatch)
+    settings = config.Redis(url=cluster.url, shards=PRIMARIES, settle_ms=0, timeout_ms=60_000)
+    history = TransactionHistory(SEED, coordinator_of(cluster_client, settings, None), cluster_client, PRIMARIES)
+    await history.begin()
+    for step in range(STEPS):
+        await history.step()
+        if step % COMPARED_EVERY == 0:
+            await history.compare()
+            slot = slot_of(step // COMPARED_EVERY % PRIMARIES)
+            await asyncio.to_thread(_move, cluster, slot)
+    await history.compare()
+    assert history.outcomes.keys() >= EXPECTED
+    assert cluster_client.redirects["moved"] > 0
+
+
+def _move(cluster: StoreCluster, slot: int) -> None:
+    with cluster.moving(slot, cluster.other(cluster.owner(slot)), at_once=100):
+        pass
