@@ -26,14 +26,16 @@ def cluster(tmp_path: Path) -> Iterator[StoreCluster]:
         yield cluster
 
 
-def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(
-    cluster: StoreCluster, new_stack: Callable[..., Stack]
-) -> None:
+@pytest.fixture
+def stack(cluster: StoreCluster, new_stack: Callable[..., Stack]) -> Stack:
     overrides = {
         "redis": {"url": cluster.url, "shards": SHARDS},
         "diskless_append_commit_interval_ms": 50,
     }
-    stack = new_stack(overrides=overrides, racks=("rack-a",), proxies_per_rack=2)
+    return new_stack(overrides=overrides, racks=("rack-a",), proxies_per_rack=2)
+
+
+def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(cluster: StoreCluster, stack: Stack) -> None:
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS, 200)
         killed = cluster.owner(slot_of(0))
@@ -45,8 +47,24 @@ def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(
         for shard in range(SHARDS):
             source = cluster.owner(slot_of(shard))
             target = next(server for server in cluster.running_primaries() if server is not source)
-            with cluster.moving(slot_of(shard), target, at_once=100):
-                pass
+            cluster.move(slot_of(shard), target)
             wait_for_more(load, DISKLESS, 100)
+        tally = load.stop()
+    assert_right(tally)
+
+
+def test_nothing_is_lost_if_all_servers_are_restarted_one_after_another(cluster: StoreCluster, stack: Stack) -> None:
+    """As an upgrade does it: a replica is restarted at once, a primary after it has handed over."""
+    with load_of(stack) as load:
+        wait_for_more(load, DISKLESS, 200)
+        for primary, replica in zip(cluster.servers[:PRIMARIES], cluster.servers[PRIMARIES:], strict=True):
+            cluster.restart(replica)
+            wait_for_more(load, DISKLESS, 100)
+            cluster.hand_over(replica)
+            wait_for_more(load, DISKLESS, 100)
+            cluster.restart(primary)
+            wait_for_more(load, DISKLESS, 100)
+            wait_for_more(load, CLASSIC)
+        assert set(cluster.running_primaries()) == set(cluster.servers[PRIMARIES:])
         tally = load.stop()
     assert_right(tally)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Self
 
 import redis as blocking_redis
@@ -32,13 +33,18 @@ class StoreCluster:
 
     def __init__(self, directory: Path, *, replicas: bool = False, options: Sequence[str] = ()) -> None:
         self.servers: list[Store] = []
-        for number in range(PRIMARIES * (1 + replicas)):
-            of_server = directory / str(number)
-            of_server.mkdir(parents=True)
-            cluster = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
-            cluster += ["--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-require-full-coverage", "no"]
-            cluster += ["--cluster-replica-validity-factor", "0", "--enable-debug-command", "yes"]
-            self.servers.append(Store(of_server, *cluster, *options))
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._further_options = options
+        for _ in range(PRIMARIES * (1 + replicas)):
+            self.servers.append(self._make())
+
+    def _make(self) -> Store:
+        of_server = Path(mkdtemp(dir=self._directory))
+        cluster = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
+        cluster += ["--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-require-full-coverage", "no"]
+        cluster += ["--cluster-replica-validity-factor", "0", "--enable-debug-command", "yes"]
+        return Store(of_server, *cluster, *self._further_options)
 
     def __enter__(self) -> Self:
         try:
@@ -64,10 +70,7 @@ class StoreCluster:
             first = number * SLOTS_PER_PRIMARY
             self.call(server, "CLUSTER", "ADDSLOTSRANGE", first, min(first + SLOTS_PER_PRIMARY, SLOTS) - 1)
         for server in self.servers[1:]:
-            for other in self.servers:
-                if other is not server:
-                    bus = other._options[3]
-                    self.call(server, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+            self._introduce(server)
         self.wait(lambda: all(self._knows_all(server) for server in self.servers), "the servers do not meet")
         for number, server in enumerate(self.servers[PRIMARIES:]):
             self.call(server, "CLUSTER", "REPLICATE", self.name_of(self.servers[number]))
@@ -76,6 +79,43 @@ class StoreCluster:
     def stop(self) -> None:
         for server in self.servers:
             server.stop()
+
+    def _introduce(self, server: Store) -> None:
+        for other in self.servers:
+            if other is not server:
+                self.call(server, "CLUSTER", "MEET", "127.0.0.1", other.port, other._options[3])
+
+    def add(self) -> Store:
+        """Add a primary without slots, and return it."""
+        server = self._make()
+        server.start()
+        self.servers.append(server)
+        self._introduce(server)
+        self.wait(lambda: all(self._knows_all(one) for one in self.servers), "the servers do not meet the new one")
+        return server
+
+    def remove(self, server: Store) -> None:
+        """Remove a server that has no slots, and end it."""
+        name = self.name_of(server)
+        self.servers.remove(server)
+        for other in self.servers:
+            self.call(other, "CLUSTER", "FORGET", name)
+        server.stop()
+
+    def hand_over(self, replica: Store) -> None:
+        """Make a replica the primary of its slots, as before a planned restart of the primary."""
+        self.call(replica, "CLUSTER", "FAILOVER")
+        self.wait(lambda: self._role(replica) == "master", "the replica does not take over")
+
+    def restart(self, server: Store) -> None:
+        """Stop a server, start it again, and wait until it knows all others and its primary."""
+        server.stop()
+        server.start()
+        self.wait(lambda: all(self._knows_all(one) for one in self.servers), "the servers do not meet again")
+        self.wait(lambda: self._role(server) == "master" or self._is_linked(server), "it is not linked again")
+
+    def _role(self, server: Store) -> str:
+        return str(self.call(server, "INFO", "replication")["role"])
 
     def empty(self) -> None:
         """Remove all data and scripts, and move the shards' slots to their first servers."""
@@ -126,7 +166,14 @@ class StoreCluster:
             for _ in steps:
                 pass
             for server in (target, source, *self.running_primaries()):
-                self.call(server, "CLUSTER", "SETSLOT", slot, "NODE", self.name_of(target))
+                # A primary without slots becomes a replica by itself.
+                with suppress(blocking_redis.ResponseError) if server is source else nullcontext():
+                    self.call(server, "CLUSTER", "SETSLOT", slot, "NODE", self.name_of(target))
+
+    def move(self, slot: int, target: Store | None = None) -> None:
+        """Move a slot to a primary, or to any other one, all keys at once."""
+        with self.moving(slot, target or self.other(self.owner(slot)), at_once=1_000):
+            pass
 
     def _steps(self, slot: int, source: Store, target: Store, at_once: int) -> Iterator[bytes]:
         while keys := self.call(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):

@@ -29,6 +29,7 @@ SHARDS = 3
 LOGS = [group * NEIGHBOURS for group in range(SHARDS)]
 FAULT_S = 90.0
 MOVES = 12
+TRYAGAIN_S = 30.0
 
 
 @pytest.fixture
@@ -61,6 +62,30 @@ async def commit(coordinator: RedisCoordinator, partition: int, failed: Callable
 async def found(coordinator: RedisCoordinator, partition: int) -> list[int]:
     (answer,) = await coordinator.find([FindRequest(TOPIC, partition, 0, 1 << 40)])
     return [row.base_offset for row in answer.rows]
+
+
+class Commits:
+    """Commits to all logs, one after the other in each, until it is ended."""
+
+    def __init__(self, coordinator: RedisCoordinator) -> None:
+        self.failures = 0
+        self._coordinator = coordinator
+        self._has_ended = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._commit_on(partition)) for partition in LOGS]
+
+    async def end(self) -> list[list[int]]:
+        """Return the offsets by log."""
+        self._has_ended.set()
+        return await asyncio.gather(*self._tasks)
+
+    async def _commit_on(self, partition: int) -> list[int]:
+        offsets = []
+        while not self._has_ended.is_set():
+            offsets.append(await commit(self._coordinator, partition, self._failed))
+        return offsets
+
+    def _failed(self) -> None:
+        self.failures += 1
 
 
 @pytest.mark.parametrize("has_journal", [True, False], ids=["view", "guarded"])
@@ -101,32 +126,15 @@ async def test_slots_that_move_again_and_again_break_no_call(cluster: StoreClust
     assert isinstance(client, Cluster)
     coordinator = coordinator_of(client, settings, MemoryJournal() if has_journal else None)
     await coordinator.create_logs(TOPIC, LOGS)
-    has_ended, failures = asyncio.Event(), 0
-
-    def failed() -> None:
-        nonlocal failures
-        failures += 1
-
-    async def commit_on(partition: int) -> list[int]:
-        offsets = []
-        while not has_ended.is_set():
-            offsets.append(await commit(coordinator, partition, failed))
-        return offsets
-
-    def move(slot: int) -> None:
-        with cluster.moving(slot, cluster.other(cluster.owner(slot)), at_once=100):
-            pass
-
-    committing = [asyncio.create_task(commit_on(partition)) for partition in LOGS]
+    commits = Commits(coordinator)
     for number in range(MOVES):
-        await asyncio.to_thread(move, slot_of(number % SHARDS))
-    has_ended.set()
-    for partition, offsets in zip(LOGS, await asyncio.gather(*committing), strict=True):
+        await asyncio.to_thread(cluster.move, slot_of(number % SHARDS))
+    for partition, offsets in zip(LOGS, await commits.end(), strict=True):
         assert offsets == list(range(len(offsets)))
         assert len(offsets) > 1
         (answer,) = await coordinator.find([FindRequest(TOPIC, partition, len(offsets) - 1, 1 << 40)])
         assert (answer.high_watermark, len(answer.rows)) == (len(offsets), 1)
-    assert failures == 0
+    assert commits.failures == 0
     assert client.redirects["moved"] >= MOVES // SHARDS
     await client.aclose()
 
@@ -152,6 +160,68 @@ async def test_a_migration_of_a_whole_slot_is_followed(cluster: StoreCluster) ->
     await client.aclose()
 
 
+async def test_a_server_is_added_and_removed_under_commits(cluster: StoreCluster) -> None:
+    settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=0, timeout_ms=20_000)
+    client = await connect(settings)
+    assert isinstance(client, Cluster)
+    coordinator = coordinator_of(client, settings, MemoryJournal())
+    await coordinator.create_logs(TOPIC, LOGS)
+    home = cluster.owner(slot_of(0))
+    commits = Commits(coordinator)
+    added = await asyncio.to_thread(cluster.add)
+    await asyncio.to_thread(cluster.move, slot_of(0), added)
+    assert [await commit(coordinator, partition) for partition in LOGS]
+    assert cluster.call(added, "CLUSTER", "COUNTKEYSINSLOT", slot_of(0)), "it has the shard"
+    await asyncio.to_thread(cluster.move, slot_of(0), home)
+    await asyncio.to_thread(cluster.remove, added)
+    last = [await commit(coordinator, partition) for partition in LOGS]
+    offsets = await commits.end()
+    assert commits.failures == 0
+    for partition, of_log, one in zip(LOGS, offsets, last, strict=True):
+        assert of_log == sorted(set(of_log))
+        assert one not in of_log
+        assert await found(coordinator, partition) == list(range(max(*of_log, one) + 1))
+    await client.aclose()
+
+
+@pytest.mark.timeout(300)
+async def test_a_shard_that_stays_half_moved_takes_no_commit_and_all_others_go_on(cluster: StoreCluster) -> None:
+    """Each call of the shard is answered TRYAGAIN for half a minute, and fails after the timeout."""
+    settings = config.Redis(url=cluster.url, shards=SHARDS, settle_ms=0, timeout_ms=2_000)
+    client = await connect(settings)
+    assert isinstance(client, Cluster)
+    coordinator = coordinator_of(client, settings, MemoryJournal())
+    await coordinator.create_logs(TOPIC, LOGS)
+    for partition in LOGS:
+        assert await commit(coordinator, partition) == 0
+    slot, failures, others = slot_of(shard_of(partition_key(TOPIC, LOGS[0]), SHARDS)), 0, 0
+
+    def failed() -> None:
+        nonlocal failures
+        failures += 1
+
+    def sizes() -> list[int]:
+        return [int(cluster.call(server, "CLUSTER", "COUNTKEYSINSLOT", slot)) for server in cluster.servers]
+
+    with cluster.moving(slot, cluster.other(cluster.owner(slot))) as steps:
+        next(steps)
+        before = sizes()
+        waiting = asyncio.create_task(commit(coordinator, LOGS[0], failed))
+        until_s = asyncio.get_running_loop().time() + TRYAGAIN_S
+        while asyncio.get_running_loop().time() < until_s:
+            others += 1
+            assert [await commit(coordinator, partition) for partition in LOGS[1:]] == [others] * (SHARDS - 1)
+            assert not waiting.done()
+            await asyncio.sleep(0.1)
+        assert sizes() == before
+        assert client.redirects["tryagain"] > 0
+    assert await waiting == 1
+    assert failures >= TRYAGAIN_S / 4
+    assert [await found(coordinator, partition) for partition in LOGS[1:]] == [list(range(others + 1))] * (SHARDS - 1)
+    assert await found(coordinator, LOGS[0]) == [0, 1]
+    await client.aclose()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_redis_pys_own_router_breaks_calls_that_other_calls_have_under_way(cluster: StoreCluster) -> None:
     """Why the proxy has a client for each server (decision record 0150): after some MOVED, all connections end."""
@@ -163,13 +233,8 @@ async def test_redis_pys_own_router_breaks_calls_that_other_calls_have_under_way
         await asyncio.sleep(0.2)
         moved = slot_of(1)
         for _ in range(router.reinitialize_steps):
-            await asyncio.to_thread(_move, cluster, moved)
+            await asyncio.to_thread(cluster.move, moved)
             await router.execute_command("HGET", shard_prefix(1) + "meta", "state")
         with pytest.raises(RedisError):
             await waiting
     gc.collect()  # the router leaves connections open, of which the next tests must not hear
-
-
-def _move(cluster: StoreCluster, slot: int) -> None:
-    with cluster.moving(slot, cluster.other(cluster.owner(slot))):
-        pass

@@ -110,12 +110,7 @@ async def test_histories_of_a_cluster(cluster: StoreCluster, cluster_client: Clu
         if step % COMPARED_EVERY == 0:
             await history.compare()
             slot = slot_of(step // COMPARED_EVERY % PRIMARIES)
-            await asyncio.to_thread(_move, cluster, slot)
+            await asyncio.to_thread(cluster.move, slot)
     await history.compare()
     assert history.outcomes.keys() >= EXPECTED
     assert cluster_client.redirects["moved"] > 0
-
-
-def _move(cluster: StoreCluster, slot: int) -> None:
-    with cluster.moving(slot, cluster.other(cluster.owner(slot)), at_once=100):
-        pass
