@@ -54,7 +54,7 @@ def test_nothing_is_lost_if_a_primary_is_killed_and_slots_move(cluster: StoreClu
 
 
 def test_nothing_is_lost_if_all_servers_are_restarted_one_after_another(cluster: StoreCluster, stack: Stack) -> None:
-    """As an upgrade does it: a replica is restarted at once, a primary after it has handed over."""
+    """An upgrade does it like this: a replica is restarted at once, a primary after it has handed over."""
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS, 200)
         for primary, replica in zip(cluster.servers[:PRIMARIES], cluster.servers[PRIMARIES:], strict=True):

@@ -1,6 +1,6 @@
 """A shard of a cluster without a journal moves to another server and comes back: it has two lives with one server's ID.
 
-Lives were told apart by that ID alone. Then a shard that came back and moved on was fenced, although nothing was lost.
+Lives were compared by that ID alone. Then a shard that came back and moved on was fenced, although nothing was lost.
 """
 
 from __future__ import annotations
