@@ -21,10 +21,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from proxy.accounting.cost import MEGABYTE
 from proxy.coordinator.shards import NEIGHBOURS
 from proxy.diskless.wal.pace import Deadline, PutBudget
 
-MEGABYTE = 1_000_000
 RUNS_PER_CALL = 100
 """Partition runs of one call of a commit."""
 

@@ -54,7 +54,7 @@ class ShardState:
 
     def is_of_life(self, other: ShardState) -> bool:
         """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
-        return self._own_life() == other._own_life()
+        return self.life == other.life and self._began() == other._began() and self.incarnation == other.incarnation
 
     def known_lives(self) -> bytes:
         """Return the lives that led to this state; its own life if no more is known."""
@@ -67,8 +67,10 @@ class ShardState:
 
     def _own_life(self) -> bytes:
         """Return its life as the store packs it. The server's ID is not enough: a shard of a cluster may come back."""
-        began = (self.began_sequence, self.began_offsets, self.began_written_ms)
-        return _LIFE.pack(self.incarnation, self.life, *began)
+        return _LIFE.pack(self.incarnation, self.life, *self._began())
+
+    def _began(self) -> tuple[int, int, int]:
+        return self.began_sequence, self.began_offsets, self.began_written_ms
 
 
 NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict, replace
 from random import Random
 
@@ -16,6 +13,7 @@ from proxy.accounting.cost import MonthlyPrices, Usage, monthly_cost
 from proxy.accounting.savings import crossings
 from proxy.config import Prices
 from tests.docs.blocks import ROOT
+from tests.docs.node import answers
 
 SCRIPT = ROOT / "docs" / "assets" / "cost.js"
 CASES = 200
@@ -49,9 +47,6 @@ def any_prices(random: Random) -> MonthlyPrices:
 
 
 def test_the_script_and_the_module_agree() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("there is no node on this machine to run docs/assets/cost.js")
     random = Random(7)
     cases = [(any_usage(random), any_prices(random)) for _ in range(CASES)]
     cases += [(Usage(mb), MonthlyPrices()) for mb in (0.0, 0.1, 1.0, 20.0, 5_000.0)]
@@ -60,11 +55,7 @@ def test_the_script_and_the_module_agree() -> None:
         for racks in range(1, 8)
         for replicas in range(1, 8)
     ]
-    asked = json.dumps([(asdict(usage), asdict(price)) for usage, price in cases])
-    done = subprocess.run(
-        [node, "-e", ASK, str(SCRIPT)], input=asked, capture_output=True, text=True, timeout=60, check=True
-    )
-    results = json.loads(done.stdout)
+    results = answers(SCRIPT, ASK, [(asdict(usage), asdict(price)) for usage, price in cases])
     assert results["USAGE"] == asdict(Usage(results["USAGE"]["produced_mb_per_second"]))
     assert results["PRICES"] == asdict(MonthlyPrices())
     for (usage, price), cost in zip(cases, results["costs"], strict=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict
 from random import Random
 
@@ -14,6 +12,7 @@ import pytest
 from benchmarks.fleet_check import RESULTS
 from benchmarks.fleet_model import VERY_LARGE, Limits, Load, Units, flow, walls
 from tests.docs.blocks import ROOT
+from tests.docs.node import answers
 
 SCRIPT = ROOT / "docs" / "assets" / "scale.js"
 PAGE = (ROOT / "docs" / "scale.md").read_text()
@@ -42,17 +41,10 @@ def any_load(random: Random) -> Load:
 
 
 def test_the_script_and_the_model_agree() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("there is no node on this machine to run docs/assets/scale.js")
     random = Random(7)
     cases = [(any_load(random), random.random() < 0.5) for _ in range(CASES)]
     cases += [(Load(), False), (Load(), True)]
-    asked = json.dumps([(asdict(load), grouped) for load, grouped in cases])
-    done = subprocess.run(
-        [node, "-e", ASK, str(SCRIPT)], input=asked, capture_output=True, text=True, timeout=60, check=True
-    )
-    found = json.loads(done.stdout)
+    found = answers(SCRIPT, ASK, [(asdict(load), grouped) for load, grouped in cases])
     assert found["LOAD"] == asdict(Load())
     assert found["UNITS"] == asdict(Units())
     assert found["LIMITS"] == asdict(Limits())
