@@ -38,6 +38,11 @@ def filled() -> str:
 def services() -> dict[str, Any]:
     done = load(filled())
     assert done.returncode == 0, done.stderr
+    return services_of(done)
+
+
+def services_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the services of a file that was loaded, by name."""
     return dict(json.loads(done.stdout)["services"])
 
 

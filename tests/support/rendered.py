@@ -37,9 +37,13 @@ def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @cache
-def rendered(values: Path, *settings: str, kubernetes: str = "1.37", chart: Path = CHART) -> tuple[Object, ...]:
-    """Return the objects of release `test` in namespace `kafka`; callers must not change them."""
+def rendered(
+    values: Path, *settings: str, then: Path | None = None, kubernetes: str = "1.37", chart: Path = CHART
+) -> tuple[Object, ...]:
+    """Return the objects of release `test` in namespace `kafka`; callers must not change them. `then`: a second file of
+    values."""
     sets = [word for setting in settings for word in ("--set", setting)]
+    sets += ["--values", str(then)] if then is not None else []
     version = ("--kube-version", kubernetes, "--namespace", "kafka")
     done = helm("template", "test", chart, *version, "--values", values, *sets)
     assert done.returncode == 0, done.stderr
