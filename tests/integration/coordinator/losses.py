@@ -8,6 +8,7 @@ from pathlib import Path
 import redis as blocking_redis
 
 from proxy import config
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.redis import RedisCoordinator
 
 LOSABLE = ("--enable-debug-command", "yes")
@@ -55,5 +56,5 @@ def put_files(copied: Path, directory: Path) -> None:
     shutil.copytree(copied / "appendonlydir", directory / "appendonlydir")
 
 
-def coordinator_of(client: blocking_redis.asyncio.Redis, settings: config.Redis) -> RedisCoordinator:
+def coordinator_of(client: Store, settings: config.Redis) -> RedisCoordinator:
     return RedisCoordinator(client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,21 @@ import yaml
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.coordinator.cluster import Store
 from proxy.coordinator.connect import connect
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.watch import StoreWatch
 from proxy.storage.file import FileStorage
 from proxy.topics.topics import Topics
-from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses, coordinator_of
+from tests.integration.coordinator.stores import Store as Server
 
 SHARDS = 2
 
 
 @pytest.fixture
-def settings(losable: Store, losses: Losses) -> config.Redis:
+def settings(losable: Server, losses: Losses) -> config.Redis:
     return config.Redis(url=losable.url, shards=SHARDS, settle_ms=0, check_interval_ms=10, remember_interval_ms=10)
 
 
@@ -52,17 +54,19 @@ class Proxy:
     watch: StoreWatch
 
 
+async def proxy_of(client: Store, settings: config.Redis, storage: FileStorage) -> Proxy:
+    """Start a proxy."""
+    coordinator = coordinator_of(client, settings)
+    topics = Topics(RedisTopicRegistry(client, settings), lease_runs=lambda: True)
+    watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
+    await watch.open()
+    await topics.load()
+    return Proxy(coordinator, topics, watch)
+
+
 @pytest.fixture
 def start_proxy(client: Redis, settings: config.Redis, storage: FileStorage) -> Callable[[], Awaitable[Proxy]]:
-    async def start() -> Proxy:
-        coordinator = coordinator_of(client, settings)
-        topics = Topics(RedisTopicRegistry(client, settings), lease_runs=lambda: True)
-        watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
-        await watch.open()
-        await topics.load()
-        return Proxy(coordinator, topics, watch)
-
-    return start
+    return partial(proxy_of, client, settings, storage)
 
 
 @pytest.fixture
