@@ -81,6 +81,12 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "^test_random_histories_on_a_cluster",
     ),
     FullOnly(
+        "integration/coordinator/test_view_against_model.py",
+        "the same histories, on a cluster; coordinator/test_cluster.py is quick",
+        "_on_a_cluster$",
+    ),
+    FullOnly("integration/guard/test_copied_store.py", "clusters of its own; integration/guard/test_move.py is quick"),
+    FullOnly(
         "integration/coordinator/test_cluster_faults.py",
         "clusters of its own whose primaries die; coordinator/test_cluster.py moves a slot under commits in the gate",
     ),

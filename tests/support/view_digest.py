@@ -6,8 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redis.asyncio import Redis
-
+from proxy.coordinator.cluster import Store, server_of
 from proxy.coordinator.interface import FindRequest
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix, split_partition_key
@@ -18,7 +17,7 @@ HASHES = ("logs", "compacted", "raised", "producers", "segments", "txn", "shadow
 SORTED_SETS = ("producer_ids", "garbage", "tombstones", "open", "aborted", "followed")
 
 
-async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -> dict[str, object]:
+async def digest_of(client: Store, coordinator: RedisCoordinator, shards: int) -> dict[str, object]:
     """Return the contents of all shards: raw, except rows, which may be packed."""
     assert coordinator.view is not None
     await coordinator.view.prove(range(shards))
@@ -40,12 +39,13 @@ async def digest_of(client: Redis, coordinator: RedisCoordinator, shards: int) -
     return digest
 
 
-async def _answers(client: Redis, prefix: str) -> dict[bytes, bytes]:
+async def _answers(client: Store, prefix: str) -> dict[bytes, bytes]:
     """Return the answers to commits, by segment; those of an earlier pass are gone."""
     this_pass: Any = await client.hget(f"{prefix}meta", "pass")
     own = f"{prefix}answers:".encode() + (this_pass or b"")
     answers: dict[bytes, Any] = {}
-    names = [key async for key in client.scan_iter(match=f"{prefix}answers:*")]
+    at = await server_of(client, f"{prefix}meta")
+    names = [key async for key in at.scan_iter(match=f"{prefix}answers:*")]
     for key in names:
         if key[:-16] == own:
             answers[key[-16:]] = await client.get(key)

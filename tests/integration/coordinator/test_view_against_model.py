@@ -12,12 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
 from proxy.coordinator import view
+from proxy.coordinator.cluster import primaries
 from proxy.coordinator.connect import connect
 from proxy.coordinator.copying import CopyGivenUp, copy_shard
 from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch
@@ -25,8 +27,16 @@ from proxy.coordinator.interface_journal import Appended
 from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
+from tests.integration.coordinator.clusters import StoreCluster
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histories, cut_calls_small, loose_batches
+from tests.integration.coordinator.test_against_model import (
+    LOGS,
+    SHARDS,
+    Histories,
+    HistoriesOnACluster,
+    cut_calls_small,
+    loose_batches,
+)
 from tests.support.memory_journal import MemoryJournal
 from tests.support.memory_snapshots import MemorySnapshot, MemorySnapshots
 from tests.support.view_digest import digest_of
@@ -67,12 +77,16 @@ class JournalledHistories(Histories):
         self.loop.run_until_complete(self.compare_with_a_replay())
         super().teardown()
 
+    def url_of_a_replay(self) -> str:
+        """Return the URL of the store that the journal is applied to at the end."""
+        return self.store.url[:-1] + "1"
+
     async def compare_with_a_replay(self) -> None:
         while not all(task.done() for task in self.copying.values()):
             await self.next_pages()
         await asyncio.gather(*self.copying.values())
         live = await digest_of(self.client, self.real, SHARDS)
-        client = await connect(self.settings.model_copy(update={"url": self.store.url[:-1] + "1"}))
+        client = await connect(self.settings.model_copy(update={"url": self.url_of_a_replay()}))
         taken = {shard: list(some) for shard, some in self.snapshots.taken.items()}
         self.journal.starts.clear()
         try:
@@ -125,10 +139,14 @@ class JournalledHistories(Histories):
     def bring_up(self) -> None:
         self.loop.run_until_complete(self.make_real().view.prove(range(SHARDS)))  # type: ignore[union-attr]
 
+    async def flush(self) -> None:
+        for server in (await primaries(self.client)).values():
+            await server.flushdb()
+
     @rule(newcomer=st.booleans())
     def empty_the_store(self, newcomer: bool) -> None:
         """Lose everything; the next call of a proxy, which may know nothing, rebuilds it."""
-        self.loop.run_until_complete(self.client.flushdb())
+        self.loop.run_until_complete(self.flush())
         if newcomer:
             self.real = self.make_real()
         self.bring_up()
@@ -136,8 +154,8 @@ class JournalledHistories(Histories):
     @rule()
     def take_a_copy(self) -> None:
         async def copy() -> dict[bytes, bytes]:
-            keys = [key async for key in self.client.scan_iter()]
-            return {key: await self.client.dump(key) for key in keys}
+            servers = (await primaries(self.client)).values()
+            return {key: await self.client.dump(key) for server in servers async for key in server.scan_iter()}
 
         self.copy = self.loop.run_until_complete(copy())
 
@@ -146,7 +164,7 @@ class JournalledHistories(Histories):
         """Lose what came after the copy, as a failover to a replica that was behind does."""
 
         async def restore() -> None:
-            await self.client.flushdb()
+            await self.flush()
             for key, dumped in self.copy.items():
                 await self.client.restore(key, 0, dumped)
             for shard in range(SHARDS):
@@ -197,18 +215,44 @@ async def die(shard: int, appended: Appended, call: JournalledCall) -> Any:
     raise CoordinatorUnavailable("it died")
 
 
-@pytest.mark.timeout(300)
-def test_random_histories_of_a_view(store: Store, monkeypatch, pytestconfig: pytest.Config) -> None:
+class JournalledHistoriesOnACluster(JournalledHistories, HistoriesOnACluster):
+    """The same on three primaries, between which slots move. The journal is applied to a single server at the end."""
+
+    replay: Store
+
+    def url_of_a_replay(self) -> str:
+        return self.replay.url
+
+
+def run_histories(
+    histories: type[JournalledHistories], pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut_calls_small(monkeypatch)
     monkeypatch.setattr(view, "WAITS_S", (0,))
     monkeypatch.setattr(view, "MAX_READ_BYTES", 500)
-    JournalledHistories.store = store
     run_state_machine_as_test(
-        JournalledHistories,
+        histories,
         settings=hypothesis_settings(
             max_examples=EXAMPLES_OF_TIER[pytestconfig.getoption("tier")],
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
+            suppress_health_check=[HealthCheck.too_slow],
         ),
     )
+
+
+@pytest.mark.timeout(300)
+def test_random_histories_of_a_view(store: Store, monkeypatch, pytestconfig: pytest.Config) -> None:
+    JournalledHistories.store = store
+    run_histories(JournalledHistories, pytestconfig, monkeypatch)
+
+
+@pytest.mark.timeout(300)
+def test_random_histories_of_a_view_on_a_cluster(
+    cluster: StoreCluster, store: Store, monkeypatch, pytestconfig: pytest.Config
+) -> None:
+    JournalledHistoriesOnACluster.cluster = cluster
+    JournalledHistoriesOnACluster.store = cluster  # type: ignore[assignment]
+    JournalledHistoriesOnACluster.replay = store
+    run_histories(JournalledHistoriesOnACluster, pytestconfig, monkeypatch)
