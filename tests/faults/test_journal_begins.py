@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.coordinator.shards import STORE_KEY
 from proxy.demo.stack import Stack
+from tests.support.metrics import Metrics
 from tests.support.topics import new_topic
 from tests.support.waiting import wait_for
 
@@ -78,6 +79,8 @@ def test_a_journal_begins_is_lost_begins_again_and_ends(new_stack: Callable[...,
         client.flushall()
         assert consume(stack, topic, 200) == expected[:200]
         wait_for(lambda: client.hexists(STORE_KEY, "identity"), "the store did not get its identity again")
+    # Without the journal, nobody could load the rest of a snapshot.
+    wait_for(lambda: not Metrics(stack, RACK).value("views_unproved"), "all shards are loaded")
 
     stack.terminate_proxy(RACK)
     admin = AdminClient({"bootstrap.servers": stack.direct_bootstrap})

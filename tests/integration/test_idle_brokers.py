@@ -137,6 +137,6 @@ def test_a_consumer_reads_near_for_longer_than_its_own_broker_waits(
     finally:
         reader.close()
     assert reader.offsets == sorted(acknowledged)
-    assert disconnects == 0
+    assert disconnects == 0, Metrics(stack, RACK).samples("diskless_proxy_connections_ended_total")
     after = Metrics(stack, RACK).value(LEADER_READS)
     print(f"{len(reader.offsets)} records, {after - before:g} reads by the leader")
