@@ -12,7 +12,7 @@ LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run matrix-run soak lock lock-jars sbom clean
+.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark bench-scale failover-run retention-run moves-run pipeline-run matrix-run soak lock lock-jars sbom clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -56,6 +56,9 @@ bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 
 bench-spark: setup ## Measure the pipeline on Spark, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.spark $(ARGS)
+
+bench-scale: setup ## Measure clusters of the store with 1, 2, 4 and 8 servers, and write benchmarks/results/scale.json.
+	@.venv/bin/python -m benchmarks.scale $(ARGS)
 
 failover-run: setup ## Failovers of the coordinator's store under load for ten minutes; make failover-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.failovers_under_load $(ARGS)

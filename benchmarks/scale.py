@@ -1,0 +1,237 @@
+"""Measure what a run costs in clusters of 1, 2, 4 and 8 servers: `make bench-scale`.
+
+Each cluster has the same number of shards, and each of its servers gets the same number of commits, so that servers of
+all clusters hold as much. The commits are packed before, as a proxy packs them, and one connection for each server
+sends them, some at a time. CPU is that of the servers' processes, disk threads included; its
+share that each server takes at rest is subtracted. Sizes take turns, with new servers each time, and the figure of a
+size is its median. With fewer cores than servers + 2, the throughput of the cluster can't be measured: it is *derived*
+from the CPU per run. Writes `benchmarks/results/scale.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from redis.asyncio import Connection, Redis
+from redis.exceptions import RedisError
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.coordinator import FIRST_TIMESTAMP, NO_PRODUCER, TOPIC
+from benchmarks.own_server import own_server
+from proxy import config
+from proxy.coordinator import packing, packing_state, scripts
+from proxy.coordinator.cluster import Cluster
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import PartitionRun, ProposedBatch
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import NEIGHBOURS, partition_key, script_keys, shard_of, shard_prefix
+from proxy.demo.ports import HOST
+from proxy.demo.valkeys import nodes_file
+from tests.support.toxiproxy import free_port
+
+RESULTS = Path(__file__).parent / "results" / "scale.json"
+SERVERS = (1, 2, 4, 8)
+SHARDS = 64
+RUNS_PER_CALL = 12
+CALLS_AT_ONCE = 16
+"""Calls that wait for a server's answers at a time, as a proxy sends them."""
+READY_S = 30.0
+REST_S = 1.0
+MOST_DIFFERENCE = 0.10
+"""Of the CPU per run, between the smallest and the largest cluster."""
+
+
+class Cost(NamedTuple):
+    """What the calls of one cluster cost its servers."""
+
+    cpu_us_per_run: float
+    runs_per_second: float
+    rest_cpu_ms_per_second: float
+    """Of each server, while nobody calls."""
+
+
+class PackedCalls(NamedTuple):
+    """Commits to one shard, ready to be sent."""
+
+    shard: int
+    calls: list[bytes]
+
+
+def packed_calls(shard: int, first_partition: int, calls: int) -> PackedCalls:
+    """Pack commits of new segments to neighbouring partitions, each with a batch."""
+    found = scripts.script("commit")
+    batch = (ProposedBatch(16_384, 10, FIRST_TIMESTAMP, *NO_PRODUCER),)
+    partitions = range(first_partition, first_partition + RUNS_PER_CALL)
+    runs = [PartitionRun(TOPIC, one, 1 + 16_384 * place, batch) for place, one in enumerate(partitions)]
+    packed_runs = b"".join(packing.pack_run(run, transactional=False) for run in runs)
+    header = packing_state.pack_shard_header(
+        os.urandom(8), SHARDS, packing_state.MAY_WRITE, 0, 0, packing_state.NOTHING_KNOWN
+    )
+    keys = [key.encode() for key in script_keys(shard_prefix(shard))]
+    packed = []
+    for _ in range(calls):
+        settings = packing.pack_commit_settings(5, 86_400_000, os.urandom(16), 0, transactional=False)
+        packed.append(command(b"EVALSHA", found.sha.encode(), b"2", *keys, header, packed_runs, settings))
+    return PackedCalls(shard, packed)
+
+
+def command(*words: bytes) -> bytes:
+    """Return a command as it is sent (RESP)."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+@contextmanager
+def cluster_of(servers: int) -> Iterator[list[int]]:
+    """Start a cluster whose servers have the same number of slots each; yield their ports."""
+    at = [(free_port(), free_port()) for _ in range(servers)]
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as started:
+        for number, (port, bus) in enumerate(at):
+            file = Path(directory) / f"nodes-{number}.conf"
+            file.write_text(nodes_file(at, number))
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-config-file", str(file))
+            started.enter_context(own_server("--appendonly", "yes", *options, port=port))
+        yield [port for port, _ in at]
+
+
+async def wait_for(ports: Sequence[int]) -> None:
+    """Wait until every server serves its slots."""
+    for port in ports:
+        client = Redis(host=HOST, port=port)
+        async with asyncio.timeout(READY_S):
+            while not await serves(client):  # noqa: ASYNC110 (nobody announces it)
+                await asyncio.sleep(0.05)
+        await client.aclose()
+
+
+async def serves(client: Redis) -> bool:
+    """Return whether a server serves its slots."""
+    try:
+        found: dict[str, str] = await client.execute_command("CLUSTER INFO")  # type: ignore[no-untyped-call]
+    except RedisError:
+        return False
+    return found["cluster_state"] == "ok"
+
+
+async def send(port: int, shards: Sequence[PackedCalls]) -> None:
+    """Send a server the calls of its shards, in turns."""
+    connection = Connection(host=HOST, port=port)
+    await connection.connect()  # type: ignore[no-untyped-call]
+    in_turns = (call for calls in zip(*(one.calls for one in shards), strict=True) for call in calls)
+    while some := list(islice(in_turns, CALLS_AT_ONCE)):
+        await connection.send_packed_command(some)
+        for _ in some:
+            reply = await connection.read_response()
+            assert isinstance(reply, bytes)
+    await connection.disconnect()
+
+
+async def cpu_us(servers: Sequence[Redis]) -> float:
+    """Return the CPU time of all servers so far."""
+    spent = 0.0
+    for server in servers:
+        found = await server.info("cpu")
+        spent += 1e6 * (found["used_cpu_user"] + found["used_cpu_sys"])
+    return spent
+
+
+async def measure(ports: Sequence[int], calls: int) -> Cost:
+    """Send all calls to a cluster."""
+    await wait_for(ports)
+    settings = config.Redis(url="redis+cluster://" + ",".join(f"{HOST}:{port}" for port in ports), shards=SHARDS)
+    cluster = await connect(settings)
+    assert isinstance(cluster, Cluster)
+    coordinator = RedisCoordinator(
+        cluster, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+    )
+    by_port: dict[int, list[PackedCalls]] = {}
+    for group in range(SHARDS):
+        first = group * NEIGHBOURS
+        shard = shard_of(partition_key(TOPIC, first), SHARDS)
+        await coordinator.create_logs(TOPIC, range(first, first + RUNS_PER_CALL))
+        port = int(cluster.name_of(script_keys(shard_prefix(shard))[0]).rpartition(":")[2])
+        by_port.setdefault(port, []).append(packed_calls(shard, first, calls // SHARDS))
+    servers = list((await cluster.primaries()).values())
+    for server in servers:
+        await server.script_load(scripts.script("commit").text)
+    resting_us = await cpu_us(servers)
+    await asyncio.sleep(REST_S)
+    resting_us = await cpu_us(servers) - resting_us
+    before_us, began_s = await cpu_us(servers), time.perf_counter()
+    await asyncio.gather(*(send(port, shards) for port, shards in by_port.items()))
+    took_s = time.perf_counter() - began_s
+    spent_us = await cpu_us(servers) - before_us - resting_us / REST_S * took_s
+    await cluster.aclose()
+    runs = calls // SHARDS * SHARDS * RUNS_PER_CALL
+    return Cost(spent_us / runs, runs / took_s, resting_us / REST_S / 1_000 / len(ports))
+
+
+def report(costs: dict[int, list[Cost]]) -> dict[str, object]:
+    """Print a table; return the results."""
+    cores = os.cpu_count() or 1
+    table = Table("servers", "CPU µs per run", "runs/s, all servers", "is", "CPU ms/s of a server at rest")
+    rows = []
+    for servers, some in costs.items():
+        cost = median(one.cpu_us_per_run for one in some)
+        measured = cores >= servers + 2
+        runs = median(one.runs_per_second for one in some) if measured else servers * 1e6 / cost
+        rows.append(
+            {
+                "servers": servers,
+                "cpu_us_per_run": round(cost, 2),
+                "cpu_us_per_run_of_rounds": [round(one.cpu_us_per_run, 2) for one in some],
+                "runs_per_second": round(runs),
+                "throughput_is": "measured" if measured else "derived",
+                "rest_cpu_ms_per_second": round(median(one.rest_cpu_ms_per_second for one in some), 2),
+            }
+        )
+        table.add_row(*(str(rows[-1][name]) for name in rows[-1] if not name.endswith("rounds")))
+    Console().print(table)
+    by_size = [float(str(row["cpu_us_per_run"])) for row in rows]
+    difference = max(by_size) / min(by_size) - 1
+    print(f"CPU per run differs by {difference:.1%} between the sizes (goal: {MOST_DIFFERENCE:.0%})")
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": cores,
+        "load_average": os.getloadavg()[0],
+        "shards": SHARDS,
+        "runs_per_call": RUNS_PER_CALL,
+        "sizes": rows,
+        "difference": {"is": round(difference, 3), "at_most": MOST_DIFFERENCE, "kept": difference <= MOST_DIFFERENCE},
+    }
+
+
+def main() -> None:
+    """Measure, print, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=4_096, help="commits for each server and round")
+    arguments = parser.parse_args()
+    costs: dict[int, list[Cost]] = {servers: [] for servers in SERVERS}
+    for number in range(arguments.rounds):
+        for servers in SERVERS:
+            with cluster_of(servers) as ports:
+                costs[servers].append(asyncio.run(measure(ports, arguments.calls * servers)))
+        print(
+            f"[{number + 1}/{arguments.rounds}]",
+            *(f"{some[-1].cpu_us_per_run:.2f}" for some in costs.values()),
+            flush=True,
+        )
+    RESULTS.write_text(json.dumps(report(costs), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
