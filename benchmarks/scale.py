@@ -47,20 +47,20 @@ SERVERS = (1, 2, 4, 8)
 SHARDS = 64
 RUNS_PER_CALL = 12
 CALLS_AT_ONCE = 16
-"""Calls that wait for a server's answers at a time, as a proxy sends them."""
+"""Number of calls that a server gets at a time, as from a proxy."""
 READY_S = 30.0
 REST_S = 1.0
 MOST_DIFFERENCE = 0.10
-"""Of the CPU per run, between the smallest and the largest cluster."""
+"""Share by which the CPU per run may differ between the sizes."""
 
 
 class Cost(NamedTuple):
-    """What the calls of one cluster cost its servers."""
+    """The cost of calls to one cluster, in its servers."""
 
     cpu_us_per_run: float
     runs_per_second: float
     rest_cpu_ms_per_second: float
-    """Of each server, while nobody calls."""
+    """CPU time of each server while nobody calls."""
 
 
 class PackedCalls(NamedTuple):
