@@ -35,23 +35,20 @@ def filled() -> str:
     return re.sub(r"^(\w+)=$", r"\1=from-\1", (COMPOSE / "example.env").read_text(), flags=re.MULTILINE)
 
 
-def services() -> dict[str, Any]:
-    done = load(filled())
+def services(line: str = "") -> dict[str, Any]:
+    """Return the services by name, with one more line in the environment."""
+    done = load(f"{filled()}{line}\n")
     assert done.returncode == 0, done.stderr
-    return services_of(done)
-
-
-def services_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """Return the services of a file that was loaded, by name."""
     return dict(json.loads(done.stdout)["services"])
 
 
-def proxies() -> dict[str, Any]:
-    return {rack: services()[f"proxy-{letter}"] for letter, rack in RACKS.items()}
+def proxies(line: str = "") -> dict[str, Any]:
+    found = services(line)
+    return {rack: found[f"proxy-{letter}"] for letter, rack in RACKS.items()}
 
 
-def settings_of(rack: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    proxy = proxies()[rack]
+def settings_of(rack: str, monkeypatch: pytest.MonkeyPatch, line: str = "") -> Settings:
+    proxy = proxies(line)[rack]
     for name, value in proxy["environment"].items():
         monkeypatch.setenv(name, value)
     (config,) = [one for one in proxy["volumes"] if one["target"] == "/etc/diskless-proxy/proxy.yaml"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Redis, Settings, load_settings
-from tests.deploy.test_compose import COMPOSE, load, needs_loader, services_of
+from proxy.config import Redis, load_settings
+from tests.deploy.test_compose import COMPOSE, needs_loader, settings_of
 from tests.support.rendered import CHART, ROOT, check_schema, check_whole, needs_helm, of_kind, pods, rendered
 
 STORES = ("azure-managed-redis", "elasticache", "memorydb", "memorystore", "valkey-operator")
@@ -54,12 +54,5 @@ def test_compose_takes_the_stores_url(store: str, monkeypatch: pytest.MonkeyPatc
     environment = (COMPOSE / "example.env").read_text()
     (line,) = re.findall(rf"^# {store} \(\w+\): (REDIS_URL=.*)$", environment, re.MULTILINE)
     expected = in_config(store).url.partition("?")[0]
-    filled = re.sub(r"^(\w+)=$", r"\1=from-\1", environment, flags=re.MULTILINE)
-    done = load(f"{filled}\n{line}\n")
-    assert done.returncode == 0, done.stderr
-    proxy = services_of(done)["proxy-a"]
-    for name, value in proxy["environment"].items():
-        monkeypatch.setenv(name, value)
-    (file,) = [one for one in proxy["volumes"] if one["target"] == "/etc/diskless-proxy/proxy.yaml"]
-    settings: Settings = load_settings(Path(file["source"]))
+    settings = settings_of("rack-a", monkeypatch, line)
     assert re.sub(r"(?<=//):PASSWORD@|:PASSWORD(?=@)", "", settings.redis.url) == expected

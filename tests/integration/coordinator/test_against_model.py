@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.empty()
-        self.settings = config.Redis(url=self.store.url, shards=SHARDS, settle_ms=self.settle_ms)
+        self.settings = config.Redis(url=self.url, shards=SHARDS, settle_ms=self.settle_ms)
         self.client: Redis = self.loop.run_until_complete(connect(self.settings))
         self.real = self.make_real()
         self.model = ModelCoordinator()
@@ -102,6 +102,10 @@ class Histories(RuleBasedStateMachine):
         self.next_sequence: dict[tuple[bytes, int, int], int] = {}
         for topic_id in TOPICS:
             self.both("create_logs", topic_id, PARTITIONS)
+
+    @property
+    def url(self) -> str:
+        return self.store.url
 
     def empty(self) -> None:
         with blocking_redis.Redis(port=self.store.port) as client:
@@ -401,6 +405,10 @@ class HistoriesOnACluster(Histories):
     cluster: StoreCluster
     settle_ms = 0
 
+    @property
+    def url(self) -> str:
+        return self.cluster.url
+
     def empty(self) -> None:
         self.cluster.empty()
 
@@ -413,7 +421,6 @@ class HistoriesOnACluster(Histories):
 def test_random_histories_on_a_cluster(cluster: StoreCluster, monkeypatch, pytestconfig: pytest.Config) -> None:
     cut_calls_small(monkeypatch)
     HistoriesOnACluster.cluster = cluster
-    HistoriesOnACluster.store = cluster  # type: ignore[assignment]
     run_state_machine_as_test(
         HistoriesOnACluster,
         settings=hypothesis_settings(

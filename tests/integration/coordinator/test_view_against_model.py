@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -218,14 +219,15 @@ async def die(shard: int, appended: Appended, call: JournalledCall) -> Any:
 class JournalledHistoriesOnACluster(JournalledHistories, HistoriesOnACluster):
     """The same on three primaries, between which slots move. The journal is applied to a single server at the end."""
 
-    replay: Store
-
     def url_of_a_replay(self) -> str:
-        return self.replay.url
+        return self.store.url
 
 
 def run_histories(
-    histories: type[JournalledHistories], pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    histories: type[JournalledHistories],
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    suppressed: Sequence[HealthCheck] = (),
 ) -> None:
     cut_calls_small(monkeypatch)
     monkeypatch.setattr(view, "WAITS_S", (0,))
@@ -237,7 +239,7 @@ def run_histories(
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
-            suppress_health_check=[HealthCheck.too_slow],
+            suppress_health_check=suppressed,
         ),
     )
 
@@ -253,6 +255,5 @@ def test_random_histories_of_a_view_on_a_cluster(
     cluster: StoreCluster, store: Store, monkeypatch, pytestconfig: pytest.Config
 ) -> None:
     JournalledHistoriesOnACluster.cluster = cluster
-    JournalledHistoriesOnACluster.store = cluster  # type: ignore[assignment]
-    JournalledHistoriesOnACluster.replay = store
-    run_histories(JournalledHistoriesOnACluster, pytestconfig, monkeypatch)
+    JournalledHistoriesOnACluster.store = store
+    run_histories(JournalledHistoriesOnACluster, pytestconfig, monkeypatch, [HealthCheck.too_slow])

@@ -97,5 +97,6 @@ async def test_a_copy_that_lacks_writes_takes_none(
 
     new = await proxy_of(client_there, settings_there, storage)
     assert await commit(new) == [-1] * len(LOGS)
-    assert [bool(look.why_fenced) for look in await new.coordinator.shards.look()] == [True] * SHARDS
-    assert {look.offsets_lost for look in await new.coordinator.shards.look()} != {0}
+    looks = await new.coordinator.shards.look()
+    assert [bool(look.why_fenced) for look in looks] == [True] * SHARDS
+    assert {look.offsets_lost for look in looks} != {0}
