@@ -2,10 +2,10 @@
 
 Each cluster has the same number of shards, and each of its servers gets the same number of commits, so that servers of
 all clusters hold as much. The commits are packed before, as a proxy packs them, and one connection for each server
-sends them, some at a time. CPU is that of the servers' processes, disk threads included; its
-share that each server takes at rest is subtracted. Sizes take turns, with new servers each time, and the figure of a
-size is its median. With fewer cores than servers + 2, the throughput of the cluster can't be measured: it is *derived*
-from the CPU per run. Writes `benchmarks/results/scale.json`.
+sends them, some at a time. CPU is that of the servers' processes, disk threads included; what they take at rest is
+subtracted. Sizes take turns, with new servers each time, and the figure of a size is its median. With fewer cores than
+servers + 2, the throughput of the cluster can't be measured: it is *derived* from the CPU per run. Writes
+`benchmarks/results/scale.json`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from threading import Event
 from typing import NamedTuple
 
 from redis.asyncio import Connection, Redis
-from redis.exceptions import RedisError
 from rich.console import Console
 from rich.table import Table
 
@@ -39,7 +40,8 @@ from proxy.coordinator.interface import PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import NEIGHBOURS, partition_key, script_keys, shard_of, shard_prefix
 from proxy.demo.ports import HOST
-from proxy.demo.valkeys import nodes_file
+from proxy.demo.valkeys import nodes_file, why_not_joined
+from proxy.demo.waiting import wait_until
 from tests.support.toxiproxy import free_port
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
@@ -63,14 +65,7 @@ class Cost(NamedTuple):
     """CPU time of each server while nobody calls."""
 
 
-class PackedCalls(NamedTuple):
-    """Commits to one shard, ready to be sent."""
-
-    shard: int
-    calls: list[bytes]
-
-
-def packed_calls(shard: int, first_partition: int, calls: int) -> PackedCalls:
+def packed_calls(shard: int, first_partition: int, calls: int) -> list[bytes]:
     """Pack commits of new segments to neighbouring partitions, each with a batch."""
     found = scripts.script("commit")
     batch = (ProposedBatch(16_384, 10, FIRST_TIMESTAMP, *NO_PRODUCER),)
@@ -80,17 +75,12 @@ def packed_calls(shard: int, first_partition: int, calls: int) -> PackedCalls:
     header = packing_state.pack_shard_header(
         os.urandom(8), SHARDS, packing_state.MAY_WRITE, 0, 0, packing_state.NOTHING_KNOWN
     )
-    keys = [key.encode() for key in script_keys(shard_prefix(shard))]
+    keys, pack = script_keys(shard_prefix(shard)), Connection().pack_command
     packed = []
     for _ in range(calls):
         settings = packing.pack_commit_settings(5, 86_400_000, os.urandom(16), 0, transactional=False)
-        packed.append(command(b"EVALSHA", found.sha.encode(), b"2", *keys, header, packed_runs, settings))
-    return PackedCalls(shard, packed)
-
-
-def command(*words: bytes) -> bytes:
-    """Return a command as it is sent (RESP)."""
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+        packed.append(b"".join(pack("EVALSHA", found.sha, len(keys), *keys, header, packed_runs, settings)))
+    return packed
 
 
 @contextmanager
@@ -103,33 +93,16 @@ def cluster_of(servers: int) -> Iterator[list[int]]:
             file.write_text(nodes_file(at, number))
             options = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-config-file", str(file))
             started.enter_context(own_server("--appendonly", "yes", *options, port=port))
+        for port, _ in at:
+            wait_until(partial(why_not_joined, f"redis://{HOST}:{port}/0"), READY_S, Event(), str)
         yield [port for port, _ in at]
 
 
-async def wait_for(ports: Sequence[int]) -> None:
-    """Wait until every server serves its slots."""
-    for port in ports:
-        client = Redis(host=HOST, port=port)
-        async with asyncio.timeout(READY_S):
-            while not await serves(client):  # noqa: ASYNC110 (nobody announces it)
-                await asyncio.sleep(0.05)
-        await client.aclose()
-
-
-async def serves(client: Redis) -> bool:
-    """Return whether a server serves its slots."""
-    try:
-        found: dict[str, str] = await client.execute_command("CLUSTER INFO")  # type: ignore[no-untyped-call]
-    except RedisError:
-        return False
-    return found["cluster_state"] == "ok"
-
-
-async def send(port: int, shards: Sequence[PackedCalls]) -> None:
+async def send(port: int, shards: Sequence[Sequence[bytes]]) -> None:
     """Send a server the calls of its shards, in turns."""
     connection = Connection(host=HOST, port=port)
     await connection.connect()  # type: ignore[no-untyped-call]
-    in_turns = (call for calls in zip(*(one.calls for one in shards), strict=True) for call in calls)
+    in_turns = (call for calls in zip(*shards, strict=True) for call in calls)
     while some := list(islice(in_turns, CALLS_AT_ONCE)):
         await connection.send_packed_command(some)
         for _ in some:
@@ -149,14 +122,13 @@ async def cpu_us(servers: Sequence[Redis]) -> float:
 
 async def measure(ports: Sequence[int], calls: int) -> Cost:
     """Send all calls to a cluster."""
-    await wait_for(ports)
     settings = config.Redis(url="redis+cluster://" + ",".join(f"{HOST}:{port}" for port in ports), shards=SHARDS)
     cluster = await connect(settings)
     assert isinstance(cluster, Cluster)
     coordinator = RedisCoordinator(
         cluster, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
     )
-    by_port: dict[int, list[PackedCalls]] = {}
+    by_port: dict[int, list[list[bytes]]] = {}
     for group in range(SHARDS):
         first = group * NEIGHBOURS
         shard = shard_of(partition_key(TOPIC, first), SHARDS)
@@ -182,9 +154,9 @@ def report(costs: dict[int, list[Cost]]) -> dict[str, object]:
     """Print a table; return the results."""
     cores = os.cpu_count() or 1
     table = Table("servers", "CPU µs per run", "runs/s, all servers", "is", "CPU ms/s of a server at rest")
+    by_size = [median(one.cpu_us_per_run for one in some) for some in costs.values()]
     rows = []
-    for servers, some in costs.items():
-        cost = median(one.cpu_us_per_run for one in some)
+    for cost, (servers, some) in zip(by_size, costs.items(), strict=True):
         measured = cores >= servers + 2
         runs = median(one.runs_per_second for one in some) if measured else servers * 1e6 / cost
         rows.append(
@@ -199,7 +171,6 @@ def report(costs: dict[int, list[Cost]]) -> dict[str, object]:
         )
         table.add_row(*(str(rows[-1][name]) for name in rows[-1] if not name.endswith("rounds")))
     Console().print(table)
-    by_size = [float(str(row["cpu_us_per_run"])) for row in rows]
     difference = max(by_size) / min(by_size) - 1
     print(f"CPU per run differs by {difference:.1%} between the sizes (goal: {MOST_DIFFERENCE:.0%})")
     return {

@@ -78,7 +78,7 @@ class ValkeyCluster:
         for server in self._servers:
             server.wait_ready(timeout_seconds, cancelled)
         for server in self._servers:
-            wait_until(partial(_is_joined, server), timeout_seconds, cancelled, server.explain)
+            wait_until(partial(why_not_joined, server.url), timeout_seconds, cancelled, server.explain)
 
 
 def nodes_file(at: Sequence[tuple[int, int]], number: int) -> str:
@@ -100,10 +100,10 @@ def nodes_file(at: Sequence[tuple[int, int]], number: int) -> str:
     return "".join(lines) + f"vars currentEpoch {len(at)} lastVoteEpoch 0\n"
 
 
-def _is_joined(server: Valkey) -> str:
-    """Return why a server serves no requests of a cluster; empty if it does."""
+def why_not_joined(url: str) -> str:
+    """Return why the server there serves no requests of a cluster; empty if it does."""
     try:
-        with redis.Redis.from_url(server.url, socket_timeout=1.0) as client:
+        with redis.Redis.from_url(url, socket_timeout=1.0) as client:
             found = client.execute_command("CLUSTER", "INFO")
     except redis.RedisError as error:
         return str(error)
