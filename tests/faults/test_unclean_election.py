@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -17,8 +18,6 @@ from tests.support.transactional import NONE, READ_UNCOMMITTED, RawProducer, end
 from tests.support.waiting import wait_for
 
 FIND_COORDINATOR, TRANSACTION = 10, 1
-SURVIVOR, LEADER, FOLLOWER = 1, 2, 3
-"""The transaction coordinator stays; the placeholder's replicas are at the others."""
 CONFIGS = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
@@ -29,23 +28,20 @@ def restored(stack: Stack) -> Iterator[Stack]:
     stack.heal()
 
 
-def coordinated_by(bootstrap: str, node_id: int) -> str:
-    """Return a transactional ID whose coordinator is this broker."""
-    found: list[str] = []
+def coordinator_of(bootstrap: str, transactional_id: str) -> int:
+    """Return the broker that coordinates the ID's transactions. It is given: a broker that was restarted by an earlier
+    test coordinates none for minutes."""
 
-    def is_found() -> bool:
-        one = f"unclean-{uuid.uuid4().hex[:6]}"
-        answer = ask(bootstrap, FIND_COORDINATOR, 1, key=one, key_type=TRANSACTION)
-        found.append(one)
-        return bool(answer["node_id"] == node_id)
+    def found() -> dict[str, Any] | None:
+        answer = ask(bootstrap, FIND_COORDINATOR, 1, key=transactional_id, key_type=TRANSACTION)
+        return answer if answer["error_code"] == NONE else None
 
-    wait_for(is_found, f"a transactional ID of broker {node_id}")
-    return found[-1]
+    return int((wait_for(found, "a coordinator") or {})["node_id"])
 
 
-def leads(stack: Stack, topic: str) -> tuple[int, list[int]]:
-    """Return the leader of the placeholder topic's partition, and its replicas in sync, at the broker that stays."""
-    client = AdminClient({"bootstrap.servers": stack.kafka.address(SURVIVOR)})
+def leads(broker: str, topic: str) -> tuple[int, list[int]]:
+    """Return the leader of the placeholder topic's partition, and its replicas in sync, as this broker knows them."""
+    client = AdminClient({"bootstrap.servers": broker})
     partition = client.list_topics(topic, timeout=30).topics[topic].partitions[0]
     return partition.leader, sorted(partition.isrs)
 
@@ -55,9 +51,12 @@ def test_transactions_end_after_an_unclean_election(restored: Stack) -> None:
     """A marker that was applied is lost. The next one gets its offset in the new leader's log, and ends its own
     transaction: no consumer of committed records is held back."""
     stack, topic = restored, f"unclean-{uuid.uuid4().hex[:6]}"
-    create_topic(stack, topic, DISKLESS, assignment=[[LEADER, FOLLOWER]], configs=CONFIGS)
     near, direct = stack.bootstrap("rack-a"), stack.kafka.address
-    producer = RawProducer(near, coordinated_by(near, SURVIVOR))
+    # The transaction coordinator stays; the placeholder's replicas are at the others.
+    survivor = coordinator_of(near, topic)
+    leader, follower = (node for node in (1, 2, 3) if node != survivor)
+    create_topic(stack, topic, DISKLESS, assignment=[[leader, follower]], configs=CONFIGS)
+    producer = RawProducer(near, topic)
 
     def commit(value: bytes) -> None:
         assert producer.add(topic) == NONE
@@ -67,21 +66,21 @@ def test_transactions_end_after_an_unclean_election(restored: Stack) -> None:
 
     commit(b"1")
     wait_until_stable(near, topic, 2)
-    stack.kill_broker(FOLLOWER)
-    wait_for(lambda: leads(stack, topic) == (LEADER, [LEADER]), "the leader is alone in sync")
+    stack.kill_broker(follower)
+    wait_for(lambda: leads(direct(survivor), topic) == (leader, [leader]), "the leader is alone in sync")
     commit(b"2")
     wait_until_stable(near, topic, 4)
-    assert end_offset(direct(LEADER), topic, READ_UNCOMMITTED) == 2
-    stack.kill_broker(LEADER)
-    stack.start_broker(FOLLOWER)
-    wait_for(lambda: leads(stack, topic)[0] == FOLLOWER, "the unclean election")
-    assert end_offset(direct(FOLLOWER), topic, READ_UNCOMMITTED) == 1, "the second marker is lost"
-    stack.start_broker(LEADER)
-    wait_for(lambda: leads(stack, topic) == (FOLLOWER, [LEADER, FOLLOWER]), "both replicas are in sync")
+    assert end_offset(direct(leader), topic, READ_UNCOMMITTED) == 2
+    stack.kill_broker(leader)
+    stack.start_broker(follower)
+    wait_for(lambda: leads(direct(survivor), topic)[0] == follower, "the unclean election")
+    assert end_offset(direct(follower), topic, READ_UNCOMMITTED) == 1, "the second marker is lost"
+    stack.start_broker(leader)
+    wait_for(lambda: leads(direct(survivor), topic) == (follower, [leader, follower]), "both replicas are in sync")
     for end, value in ((6, b"3"), (8, b"4")):
         commit(value)
         wait_until_stable(near, topic, end)
-    assert end_offset(direct(FOLLOWER), topic, READ_UNCOMMITTED) == 3
+    assert end_offset(direct(follower), topic, READ_UNCOMMITTED) == 3
     with consumer(near, isolation_level="read_committed") as client:
         client.assign([TopicPartition(topic, 0, 0)])
         assert [message.value() for message in take(client, 4)] == [b"1", b"2", b"3", b"4"]
