@@ -26,9 +26,14 @@ def produce_to(
     """Send values to several partitions in turns; otherwise like `produce`."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(configs)})
     acknowledged: dict[int, list[int]] = {partition: [] for partition in sent}
+    failures: list[KafkaError] = []
 
+    # Of errors that callbacks raise, the library keeps all but one for good, and with them their frames' clients. Such
+    # a client would ask the next stack with the same ports for its topics, and so create them.
     def acknowledge(error: KafkaError | None, message: Message) -> None:
-        assert error is None, error
+        if error is not None:
+            failures.append(error)
+            return
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
@@ -46,7 +51,10 @@ def produce_to(
                     partition=partition,
                     on_delivery=acknowledge,
                 )
-    left = producer.flush(TIMEOUT_SECONDS)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while (left := producer.flush(0.1)) and not failures and time.monotonic() < deadline:
+        pass
+    assert not failures, failures[0]
     assert not left, f"{left} records are not acknowledged"
     return acknowledged
 
