@@ -15,8 +15,8 @@ from proxy.coordinator.fitness import fitness
 from proxy.demo import servers
 from proxy.demo.process import Process
 from tests.docs.blocks import ROOT, all_blocks
+from tests.support.ports import free_port
 from tests.support.rendered import CHART, check_restricted, check_schema, check_whole
-from tests.support.toxiproxy import free_port
 from tests.support.waiting import wait_for
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"

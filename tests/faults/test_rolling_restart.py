@@ -14,9 +14,9 @@ from proxy.demo.load import Load
 from proxy.demo.stack import Stack, StackOptions
 from tests.support.applications import Applications
 from tests.support.load import OPTIONS, assert_right, wait_for_more
+from tests.support.ports import free_port
 from tests.support.readiness import wait_not_ready
 from tests.support.topics import KINDS
-from tests.support.toxiproxy import free_port
 
 RACKS = ("rack-a", "rack-b")
 PROXIES = ("rack-a", "rack-a-2")

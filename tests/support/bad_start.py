@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,14 @@ import yaml
 
 from proxy.demo.ports import HOST
 from proxy.demo.proxies import merged
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 
 class Ports:
     """Free ports for a proxy, with a listener for one broker, and for a store."""
 
     def __init__(self) -> None:
-        with ExitStack() as opened:
-            sockets = [opened.enter_context(socket.socket()) for _ in range(4)]
-            for one in sockets:
-                one.bind((HOST, 0))
-            self.bootstrap, self.broker, self.admin, self.redis = (one.getsockname()[1] for one in sockets)
+        self.bootstrap, self.broker, self.admin, self.redis = (free_port() for _ in range(4))
 
 
 def command(directory: Path, ports: Ports, overrides: dict[str, Any]) -> list[str]:

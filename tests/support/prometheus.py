@@ -20,7 +20,7 @@ from proxy.demo.ports import HOST
 from proxy.demo.process import Process
 from proxy.demo.servers import servers_directory
 from proxy.demo.waiting import wait_until
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 _PLACE = servers_directory() / "prometheus"

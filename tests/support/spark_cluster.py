@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from pipeline.java import launching_home
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120.0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import toxiproxy
@@ -16,27 +13,7 @@ from proxy.demo import servers
 from proxy.demo.ports import HOST
 from proxy.demo.process import Process
 from proxy.demo.waiting import wait_until
-
-PORTS = (12_000, 20_000)
-"""Ports below those of stacks and of outgoing connections."""
-WORKERS = 8
-"""Number of parallel workers that have ports of their own."""
-_given: set[int] = set()
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now, and that the system does not give to outgoing connections.
-
-    A server may bind it much later: this process gives no port out twice, and parallel workers share none.
-    """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
-    while True:
-        port = random.randrange(PORTS[0] + worker, PORTS[1], WORKERS)
-        with socket.socket() as probe, suppress(OSError):
-            if port not in _given:
-                probe.bind((HOST, port))
-                _given.add(port)
-                return port
+from tests.support.ports import free_port
 
 
 @contextmanager

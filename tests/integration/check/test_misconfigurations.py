@@ -34,7 +34,7 @@ from tests.support.checking import (
     written,
 )
 from tests.support.misconfigurations import Misconfiguration, Needs, needing
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.timeout(400)
 

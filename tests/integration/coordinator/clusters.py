@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from proxy.coordinator.shards import shard_prefix
 from tests.integration.coordinator.stores import Store
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 SLOTS = 16_384
 PRIMARIES = 3

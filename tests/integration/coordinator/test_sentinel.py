@@ -22,7 +22,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from tests.integration.coordinator.contract import TOPIC, plain
 from tests.integration.coordinator.stores import Store
 from tests.support.memory_journal import MemoryJournal
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 SENTINELS = 3
 NAME = "coordinator"

@@ -32,7 +32,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.protocol.errors import NONE
 from tests.integration.guard.conftest import SHARDS
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)

@@ -21,6 +21,7 @@ from proxy.process.ports import Bound, bind_all
 from proxy.security.server_names import ServerNames
 from proxy.security.tls import listener_tls
 from proxy.telemetry.stats import Stats
+from tests.support.ports import free_port
 
 DOMAIN = "rack-a.kafka.example.com"
 BOOTSTRAP, FIRST, JOINING = (f"{name}.{DOMAIN}" for name in ("bootstrap", "broker-1", "broker-2"))
@@ -30,9 +31,6 @@ def settings(directory: Path, *identities: str, **listeners: Any) -> Settings:
     certificate = directory / "listener.pem"
     issued = trustme.CA().issue_cert(*identities)
     issued.private_key_and_cert_chain_pem.write_to_path(str(certificate))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     return Settings.model_validate(
         {
             "rack": "rack-a",
@@ -40,7 +38,7 @@ def settings(directory: Path, *identities: str, **listeners: Any) -> Settings:
             "redis": {"url": "redis://r:1"},
             "storage": {"url": "file:///w"},
             "listeners": {
-                "bootstrap_port": port,
+                "bootstrap_port": free_port(),
                 "advertised_host": BOOTSTRAP,
                 "sni_broker_host": f"broker-{{node_id}}.{DOMAIN}",
                 "tls": {"certificate_file": str(certificate)},

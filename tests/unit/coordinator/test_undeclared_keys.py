@@ -14,7 +14,7 @@ import pytest
 from proxy import config
 from proxy.coordinator.commands import check_commands, undeclared_keys_problem
 from proxy.coordinator.connect import StoreUnfit, connect
-from tests.support.toxiproxy import free_port
+from tests.support.ports import free_port
 
 REASON = "script tried accessing undeclared key, key: diskless:{0}:check-1:hash"
 INFO = "# Server\r\nredis_version:7.4.0\r\ndragonfly_version:df-v1.31.0\r\n"

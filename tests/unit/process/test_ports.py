@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import socket
 import sys
-from contextlib import ExitStack
 
 import pytest
 
 from proxy.config import Settings
 from proxy.process.ports import HeldPorts, StartError, bind_all
+from tests.support.ports import free_port
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets workers share ports")
 
 
 def settings_of(**listeners):
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        bootstrap, broker = (one.getsockname()[1] for one in sockets)
+    bootstrap, broker = free_port(), free_port(in_a_row=2)
     ports = {"bootstrap_port": bootstrap, "broker_port_start": broker - 1, "broker_node_ids": "1"}
     return Settings(
         rack="rack-a",
