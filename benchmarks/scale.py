@@ -3,7 +3,7 @@
 Each cluster has the same number of shards, and each of its servers gets the same number of commits, so that servers of
 all clusters hold as much. The commits are packed before, as a proxy packs them, and one connection for each server
 sends them, some at a time. CPU is that of the servers' processes, disk threads included; what they take at rest is
-subtracted. Sizes take turns, with new servers each time, and the figure of a size is its median. With fewer cores than
+subtracted. Sizes take turns in every order, with new servers each time, and the figure of a size is its median. With fewer cores than
 servers + 2, servers that run at once would take cores and caches from each other. Then they get their calls one after
 the other, and the throughput of the cluster is *derived* from the CPU per run. Writes `benchmarks/results/scale.json`.
 """
@@ -196,12 +196,13 @@ def report(costs: dict[int, list[Cost]]) -> dict[str, object]:
 def main() -> None:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--calls", type=int, default=4_096, help="commits for each server and round")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--calls", type=int, default=8_192, help="commits for each server and round")
     arguments = parser.parse_args()
     costs: dict[int, list[Cost]] = {servers: [] for servers in SERVERS}
     for number in range(arguments.rounds):
-        for servers in SERVERS:
+        first = number % len(SERVERS)
+        for servers in (*SERVERS[first:], *SERVERS[:first]):
             with cluster_of(servers) as ports:
                 costs[servers].append(asyncio.run(measure(ports, arguments.calls * servers)))
         print(
