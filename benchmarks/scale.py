@@ -1,11 +1,12 @@
 """Measure what a run costs in clusters of 1, 2, 4 and 8 servers: `make bench-scale`.
 
-Each cluster has the same number of shards, and each of its servers gets the same number of commits, so that servers of
-all clusters hold as much. The commits are packed before, as a proxy packs them, and one connection for each server
+Each server has the same number of shards, and gets the same number of commits, so that servers of all clusters hold as
+much and do the same work. The commits are packed before, as a proxy packs them, and one connection for each server
 sends them, some at a time. CPU is that of the servers' processes, disk threads included; what they take at rest is
-subtracted. Sizes take turns in every order, with new servers each time, and the figure of a size is its median. With fewer cores than
-servers + 2, servers that run at once would take cores and caches from each other. Then they get their calls one after
-the other, and the throughput of the cluster is *derived* from the CPU per run. Writes `benchmarks/results/scale.json`.
+subtracted. Sizes take turns in every order, with new servers each time, and the figure of a size is its median. With
+fewer cores than servers + 2, servers that run at once would take cores and caches from each other. Then they get their
+calls one after the other, and the throughput of the cluster is *derived* from the CPU per run. Writes
+`benchmarks/results/scale.json`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from tests.support.ports import free_port
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 SERVERS = (1, 2, 4, 8)
-SHARDS = 64
+SHARDS_PER_SERVER = 8
 RUNS_PER_CALL = 12
 CALLS_AT_ONCE = 16
 """Number of calls that a server gets at a time, as from a proxy."""
@@ -65,7 +66,7 @@ class Cost(NamedTuple):
     """CPU time of each server while nobody calls."""
 
 
-def packed_calls(shard: int, first_partition: int, calls: int) -> list[bytes]:
+def packed_calls(shard: int, shards: int, first_partition: int, calls: int) -> list[bytes]:
     """Pack commits of new segments to neighbouring partitions, each with a batch."""
     found = scripts.script("commit")
     batch = (ProposedBatch(16_384, 10, FIRST_TIMESTAMP, *NO_PRODUCER),)
@@ -73,7 +74,7 @@ def packed_calls(shard: int, first_partition: int, calls: int) -> list[bytes]:
     runs = [PartitionRun(TOPIC, one, 1 + 16_384 * place, batch) for place, one in enumerate(partitions)]
     packed_runs = b"".join(packing.pack_run(run, transactional=False) for run in runs)
     header = packing_state.pack_shard_header(
-        os.urandom(8), SHARDS, packing_state.MAY_WRITE, 0, 0, packing_state.NOTHING_KNOWN
+        os.urandom(8), shards, packing_state.MAY_WRITE, 0, 0, packing_state.NOTHING_KNOWN
     )
     keys, pack = script_keys(shard_prefix(shard)), Connection().pack_command
     packed = []
@@ -127,19 +128,20 @@ async def cpu_us(servers: Sequence[Redis]) -> float:
 
 async def measure(ports: Sequence[int], calls: int) -> Cost:
     """Send all calls to a cluster."""
-    settings = config.Redis(url="redis+cluster://" + ",".join(f"{HOST}:{port}" for port in ports), shards=SHARDS)
+    count = SHARDS_PER_SERVER * len(ports)
+    settings = config.Redis(url="redis+cluster://" + ",".join(f"{HOST}:{port}" for port in ports), shards=count)
     cluster = await connect(settings)
     assert isinstance(cluster, Cluster)
     coordinator = RedisCoordinator(
         cluster, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
     )
     by_port: dict[int, list[list[bytes]]] = {}
-    for group in range(SHARDS):
+    for group in range(count):
         first = group * NEIGHBOURS
-        shard = shard_of(partition_key(TOPIC, first), SHARDS)
+        shard = shard_of(partition_key(TOPIC, first), count)
         await coordinator.create_logs(TOPIC, range(first, first + RUNS_PER_CALL))
         port = int(cluster.name_of(script_keys(shard_prefix(shard))[0]).rpartition(":")[2])
-        by_port.setdefault(port, []).append(packed_calls(shard, first, calls // SHARDS))
+        by_port.setdefault(port, []).append(packed_calls(shard, count, first, calls // count))
     servers = list((await cluster.primaries()).values())
     for server in servers:
         await server.script_load(scripts.script("commit").text)
@@ -155,7 +157,7 @@ async def measure(ports: Sequence[int], calls: int) -> Cost:
     took_s = time.perf_counter() - began_s
     spent_us = await cpu_us(servers) - before_us - resting_us / REST_S * took_s
     await cluster.aclose()
-    runs = calls // SHARDS * SHARDS * RUNS_PER_CALL
+    runs = calls // count * count * RUNS_PER_CALL
     return Cost(spent_us / runs, runs / took_s, resting_us / REST_S / 1_000 / len(ports))
 
 
@@ -186,7 +188,7 @@ def report(costs: dict[int, list[Cost]]) -> dict[str, object]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg()[0],
-        "shards": SHARDS,
+        "shards_per_server": SHARDS_PER_SERVER,
         "runs_per_call": RUNS_PER_CALL,
         "sizes": rows,
         "difference": {"is": round(difference, 3), "at_most": MOST_DIFFERENCE, "kept": difference <= MOST_DIFFERENCE},
@@ -197,7 +199,7 @@ def main() -> None:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--calls", type=int, default=8_192, help="commits for each server and round")
+    parser.add_argument("--calls", type=int, default=4_096, help="commits for each server and round")
     arguments = parser.parse_args()
     costs: dict[int, list[Cost]] = {servers: [] for servers in SERVERS}
     for number in range(arguments.rounds):
