@@ -61,11 +61,11 @@ def coordinator(stack: Stack, group: str) -> str:
 
 def join(stack: Stack, group: str, member: str, names: list[str]) -> None:
     """Become a member, so that the group's state of the partitions is created."""
-    address, epoch = coordinator(stack, group), 0
+    epoch = 0
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         joined = ask(
-            address,
+            coordinator(stack, group),  # brokers may be balancing leaders
             SHARE_GROUP_HEARTBEAT,
             1,
             group_id=group,
