@@ -90,6 +90,10 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "integration/coordinator/test_cluster_faults.py",
         "clusters of its own whose primaries die; coordinator/test_cluster.py moves a slot under commits in the gate",
     ),
+    FullOnly(
+        "integration/coordinator/test_cluster_cut.py",
+        "a cluster with replicas of its own; guard/test_failover.py writes to two primaries in the gate",
+    ),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly(
         "integration/journal/test_journal_faults.py",

@@ -83,7 +83,7 @@ class StoreCluster:
     def _introduce(self, server: Store) -> None:
         for other in self.servers:
             if other is not server:
-                self.call(server, "CLUSTER", "MEET", "127.0.0.1", other.port, other._options[3])
+                self.call(server, "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port)
 
     def add(self) -> Store:
         """Add a primary without slots, and return it."""
@@ -105,16 +105,17 @@ class StoreCluster:
     def hand_over(self, replica: Store) -> None:
         """Make a replica the primary of its slots, as before a planned restart of the primary."""
         self.call(replica, "CLUSTER", "FAILOVER")
-        self.wait(lambda: self._role(replica) == "master", "the replica does not take over")
+        self.wait(lambda: self.role(replica) == "master", "the replica does not take over")
 
     def restart(self, server: Store) -> None:
         """Stop a server, start it again, and wait until it knows all others and its primary."""
         server.stop()
         server.start()
         self.wait(lambda: all(self._knows_all(one) for one in self.servers), "the servers do not meet again")
-        self.wait(lambda: self._role(server) == "master" or self._is_linked(server), "it is not linked again")
+        self.wait(lambda: self.role(server) == "master" or self._is_linked(server), "it is not linked again")
 
-    def _role(self, server: Store) -> str:
+    def role(self, server: Store) -> str:
+        """Return `master` or `slave`."""
         return str(self.call(server, "INFO", "replication")["role"])
 
     def empty(self) -> None:
@@ -181,6 +182,15 @@ class StoreCluster:
             some = sorted(keys, key=lambda key: (key.endswith(b"meta"), key))[:at_once]
             self.call(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *some)
             yield some[0]
+
+    def replica_of(self, primary: Store) -> Store:
+        """Return the server that was the replica of one of the first primaries when the cluster began."""
+        return self.servers[self.servers.index(primary) + PRIMARIES]
+
+    def written(self, server: Store) -> int:
+        """Return how much a primary has written so far, or a replica has of it, in bytes of replication."""
+        found = self.call(server, "INFO", "replication")
+        return int(found["slave_repl_offset" if found["role"] == "slave" else "master_repl_offset"])
 
     def replicated(self, primary: Store) -> bool:
         """Return whether each replica of a primary has all of its writes."""

@@ -26,6 +26,11 @@ class Store:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def bus_port(self) -> int:
+        """Return the port that other servers of its cluster connect to."""
+        return int(self._options[self._options.index("--cluster-port") + 1])
+
     def start(self) -> None:
         command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
         command += ["--dir", str(self.directory), "--appendonly", "yes", *self._options]

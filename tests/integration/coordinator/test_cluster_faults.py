@@ -21,7 +21,7 @@ from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import NEIGHBOURS, partition_key, shard_of, shard_prefix
-from tests.integration.coordinator.clusters import PRIMARIES, StoreCluster, slot_of
+from tests.integration.coordinator.clusters import StoreCluster, slot_of
 from tests.integration.coordinator.contract import TOPIC, plain
 from tests.support.memory_journal import MemoryJournal
 
@@ -114,7 +114,7 @@ async def test_a_killed_primary_stops_its_shards_only_and_its_replica_goes_on(
     assert await waiting == 5
     assert [await commit(coordinator, LOGS[0]) for _ in range(4)] == list(range(6, 10))
     assert [await found(coordinator, partition) for partition in LOGS] == [list(range(10))] * 3
-    assert cluster.owner(slot) is cluster.servers[cluster.servers.index(killed) + PRIMARIES]
+    assert cluster.owner(slot) is cluster.replica_of(killed)
     assert await check_fitness(client, settings, is_view=True) != before
     await client.aclose()
 
