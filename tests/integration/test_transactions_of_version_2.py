@@ -56,8 +56,8 @@ def test_produce_adds_the_partition(near: str, diskless: str, producer: RawProdu
     kept, end = [], 0
     for number, commit in enumerate((True, False, True, True)):
         epoch, values = producer.epoch, [b"%d-%d" % (number, one) for one in range(3)]
-        for value in values[: number + 1]:
-            assert producer.produce(diskless, value) == NONE
+        for place, value in enumerate(values[: number + 1]):
+            assert (producer.produce if place else producer.begin)(diskless, value) == NONE
             end += 1
         assert end_offset(near, diskless, READ_UNCOMMITTED) == end
         assert producer.end(commit=commit) == NONE
@@ -107,7 +107,7 @@ def test_a_batch_after_the_end_of_its_transaction_is_rejected(
     for address in (near, stack.bootstrap(OTHER_RACK)):
         assert producer.produce(diskless, b"late", address=address) == INVALID_PRODUCER_EPOCH
     producer.epoch = now
-    assert (producer.produce(diskless, b"never"), producer.end(commit=False)) == (NONE, NONE)
+    assert (producer.begin(diskless, b"never"), producer.end(commit=False)) == (NONE, NONE)
     wait_until_stable(near, diskless, 4)
     assert committed_values(near, diskless, 1) == [b"kept"]
 
@@ -127,7 +127,7 @@ def test_a_client_moves_to_version_2_between_two_transactions(near: str, diskles
     producer = RawProducer(near, diskless)
     assert (producer.add(diskless), producer.produce(diskless, b"1"), producer.end(commit=True)) == (NONE, NONE, NONE)
     producer.transaction_version = 2
-    assert (producer.produce(diskless, b"2"), producer.end(commit=True)) == (NONE, NONE)
+    assert (producer.begin(diskless, b"2"), producer.end(commit=True)) == (NONE, NONE)
     wait_until_stable(near, diskless, 4)
     assert committed_values(near, diskless, 2) == [b"1", b"2"]
 

@@ -115,6 +115,18 @@ class RawProducer:
             self.took(topic, partition, len(values))
         return error_code
 
+    def begin(self, topic: str, *values: bytes) -> int:
+        """Send the first batch of a transaction of version 2, and return its error. It is sent again while the
+        coordinator is still ending the transaction before."""
+        errors: list[int] = []
+
+        def is_final() -> bool:
+            errors.append(self.produce(topic, *values))
+            return errors[-1] != CONCURRENT_TRANSACTIONS
+
+        wait_for(is_final, "the transaction before has not ended")
+        return errors[-1]
+
     def sequence(self, topic: str, partition: int = 0) -> int:
         """Return the sequence of the next batch."""
         return self._sequences.get((topic, partition), 0)

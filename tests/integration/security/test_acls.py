@@ -269,17 +269,20 @@ def create(wire: Wire, name: str, kind: str) -> int:
 
 
 def topic_id(wire: Wire, name: str) -> uuid.UUID:
+    """Return the topic's ID, as soon as the broker knows it."""
     topic_type = nested(load_request_schema(METADATA, 12), "topics")
-    answer = wire.ask(
-        METADATA,
-        12,
-        topics=(topic_type(name=name, topic_id=None),),
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
-    found = answer.topics[0].topic_id
-    assert isinstance(found, uuid.UUID)
-    return found
+
+    def found() -> uuid.UUID | None:
+        topics = (topic_type(name=name, topic_id=None),)
+        answer = wire.ask(
+            METADATA, 12, topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        known: uuid.UUID | None = answer.topics[0].topic_id
+        return known
+
+    known = wait_for(found, "the broker does not know the topic")
+    assert known is not None
+    return known
 
 
 @pytest.fixture(scope="package")
