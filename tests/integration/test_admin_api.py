@@ -76,7 +76,12 @@ def test_connections_that_cross_are_listed_with_bytes_rate_and_cost(stack: Stack
         shown = command("connections", "--admin", url, "--crossing", "--contains", "astray")
         assert "astray[bold]\\x1b[31m" in shown
         assert "\x1b" not in shown
-    topics = {topic["name"]: topic for topic in ask_ok(url, "topics?contains=admin-api")["topics"]}
+
+    def named() -> dict[str, dict[str, Any]]:
+        found = {topic["name"]: topic for topic in ask_ok(url, "topics?contains=admin-api")["topics"]}
+        return found if FAR in found else {}
+
+    topics = wait_for(named, "the brokers have not said which topic's bytes they were")
     # Bytes that the client resends cross again.
     assert topics[FAR]["crossed_bytes"] >= topics[FAR]["produced_bytes"] > COUNT * 1_000
     assert topics[FAR]["diskless"] is False
