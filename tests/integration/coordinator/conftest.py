@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import redis as blocking_redis
@@ -161,3 +162,9 @@ async def coordinator(make) -> Coordinator:
     coordinator = make()
     await coordinator.create_logs(TOPIC, range(4))
     return coordinator
+
+
+@pytest.fixture
+def with_replicas(tmp_path: Path) -> Iterator[StoreCluster]:
+    with StoreCluster(tmp_path / "cluster", replicas=True) as cluster:
+        yield cluster

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 from redis.asyncio.cluster import RedisCluster
@@ -30,12 +29,6 @@ LOGS = [group * NEIGHBOURS for group in range(SHARDS)]
 FAULT_S = 90.0
 MOVES = 12
 TRYAGAIN_S = 30.0
-
-
-@pytest.fixture
-def with_replicas(tmp_path: Path) -> Iterator[StoreCluster]:
-    with StoreCluster(tmp_path / "cluster", replicas=True) as cluster:
-        yield cluster
 
 
 def coordinator_of(client: Cluster, settings: config.Redis, journal: MemoryJournal | None) -> RedisCoordinator:
@@ -64,6 +57,17 @@ async def commit(
 async def found(coordinator: RedisCoordinator, partition: int) -> list[int]:
     (answer,) = await coordinator.find([FindRequest(TOPIC, partition, 0, 1 << 40)])
     return [row.base_offset for row in answer.rows]
+
+
+async def each_offset_is_there_once(
+    coordinator: RedisCoordinator, offsets: Sequence[Sequence[int]], *rounds: Sequence[int]
+) -> None:
+    """Check the offsets that commits returned by log; further rounds returned one of each log."""
+    for partition, of_log, *own in zip(LOGS, offsets, *rounds, strict=True):
+        given = sorted([*of_log, *own])
+        assert given == list(range(len(given)))
+        (answer,) = await coordinator.find([FindRequest(TOPIC, partition, given[-1], 1 << 40)])
+        assert (answer.high_watermark, len(answer.rows)) == (len(given), 1)
 
 
 class Commits:
@@ -179,11 +183,7 @@ async def test_a_server_is_added_and_removed_under_commits(cluster: StoreCluster
     last = [await commit(coordinator, partition) for partition in LOGS]
     offsets = await commits.end()
     assert commits.failures == []
-    for partition, of_log, *own in zip(LOGS, offsets, first, back, last, strict=True):
-        given = sorted([*of_log, *own])
-        assert given == list(range(len(given)))
-        (answer,) = await coordinator.find([FindRequest(TOPIC, partition, given[-1], 1 << 40)])
-        assert (answer.high_watermark, len(answer.rows)) == (len(given), 1)
+    await each_offset_is_there_once(coordinator, offsets, first, back, last)
     await client.aclose()
 
 

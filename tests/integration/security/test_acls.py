@@ -281,7 +281,7 @@ def topic_id(wire: Wire, name: str) -> uuid.UUID:
         return known
 
     known = wait_for(found, "the broker does not know the topic")
-    assert known is not None
+    assert isinstance(known, uuid.UUID)
     return known
 
 
