@@ -116,6 +116,7 @@ def _of_offsets(parts: Parts, rights: ClientRights) -> dict[int, Handler]:
         settings.fetch,
         settings.redis,
         time_lookup=parts.diskless.time_lookup,
+        coordinates=parts.diskless.reader.coordinates,
         throttled_log=process.throttled_log,
         now=process.now,
     )

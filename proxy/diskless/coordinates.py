@@ -55,6 +55,7 @@ class _Tail:
         "confirmed_s",
         "high_watermark",
         "known_high_watermark",
+        "known_stable_offset",
         "last_stable_offset",
         "log_start_offset",
         "old_before",
@@ -77,7 +78,19 @@ class _Tail:
         self.log_start_offset = answer.log_start_offset
         self.high_watermark = high_watermark
         self.known_high_watermark = high_watermark
-        """May be ahead of `high_watermark`, until the announcement comes of what this proxy itself has committed."""
+        self.known_stable_offset = answer.last_stable_offset
+        """Both may be ahead of the tail's own, until the announcement comes of what this proxy itself has committed, or has
+        heard of in another answer."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether this proxy may have told a client of more."""
+        return self.high_watermark < self.known_high_watermark or self.last_stable_offset < self.known_stable_offset
+
+    def know(self, high_watermark: int, last_stable_offset: int) -> None:
+        """Note ends that the coordinator has given; a tail with lower ones gives no more answers."""
+        self.known_high_watermark = max(self.known_high_watermark, high_watermark)
+        self.known_stable_offset = max(self.known_stable_offset, last_stable_offset)
 
     def age(self, now_s: float) -> None:
         """Note which rows have been known for too long."""
@@ -191,7 +204,14 @@ class Coordinates:
                 if announcement.last_stable_offset < announcement.high_watermark:
                     self.on_open_transaction(announcement.topic_id, announcement.partition)
 
-    def note(self, topic_id: bytes, partition: int, log_start_offset: int, high_watermark: int = -1) -> None:
+    def note(
+        self,
+        topic_id: bytes,
+        partition: int,
+        log_start_offset: int = -1,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+    ) -> None:
         """Take over bounds of a log that the coordinator gave other than by `find`; no later answer goes below them.
 
         So a client that this proxy has answered can read here what it was answered, even before the announcement has
@@ -199,7 +219,7 @@ class Coordinates:
         """
         tail = self._tails.get((topic_id, partition))
         if tail is not None:
-            tail.known_high_watermark = max(tail.known_high_watermark, high_watermark)
+            tail.know(high_watermark, last_stable_offset)
             self._raise_log_start(tail, log_start_offset)
 
     def note_committed(self, answers: Iterable[RunAnswer]) -> None:
@@ -217,7 +237,7 @@ class Coordinates:
     ) -> LogAnswer | None:
         """`also_old`: rows that have been known for long, too."""
         tail = self._tails.get((request.topic_id, request.partition))
-        if tail is None or tail.high_watermark < tail.known_high_watermark:
+        if tail is None or tail.is_behind:
             return None
         now_s = self._now_s()
         too_old = now_s - tail.confirmed_s > self.max_age_s
@@ -252,6 +272,7 @@ class Coordinates:
         known, now_s = self._tails.get(partition), self._now_s()
         if known is not None:
             known.confirmed_s = now_s
+            known.know(answer.high_watermark, answer.last_stable_offset)
         if answer.high_watermark < self._announced.get(partition, 0):
             return
         end = answer.rows[-1].last_offset + 1 if answer.rows else request.offset
@@ -261,7 +282,7 @@ class Coordinates:
             return
         self._tails[partition] = _Tail(answer, now_s)
         if known is not None:
-            self.note(*partition, known.log_start_offset, known.known_high_watermark)
+            self.note(*partition, known.log_start_offset, known.known_high_watermark, known.known_stable_offset)
         if len(self._tails) > _MAX_TAILS:
             self._tails.popitem(last=False)
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proxy.config import FetchSettings, Redis
-from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
+from proxy.coordinator.interface import (
+    LATEST_STABLE_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CoordinatorUnavailable,
+    ListRequest,
+    OffsetAnswer,
+)
 from proxy.coordinator.patience import patiently
+from proxy.diskless.coordinates import Coordinates
 from proxy.diskless.time_lookup import TimeLookup
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from proxy.telemetry.throttled_log import ThrottledLog
@@ -21,6 +28,7 @@ class Offsets:
         redis: Redis,
         *,
         time_lookup: TimeLookup,
+        coordinates: Coordinates,
         throttled_log: ThrottledLog,
         now: Callable[[], float],
     ) -> None:
@@ -28,6 +36,7 @@ class Offsets:
         self._fetch = fetch
         self._redis = redis
         self._time_lookup = time_lookup
+        self._coordinates = coordinates
         self._throttled_log = throttled_log
         self._now = now
         self._away_since_s: float | None = None
@@ -61,8 +70,18 @@ class Offsets:
         try:
             answers = await patiently(ask, within_s=min(patient_s, longest_s))
             self._away_since_s = None
-            return answers
         except CoordinatorUnavailable as error:
             self._away_since_s = away_since_s
             self._throttled_log.warning("offsets_unavailable", reason=str(error))
             return [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
+        self._note_ends(wanted, answers)
+        return answers
+
+    def _note_ends(self, wanted: Sequence[ListRequest], answers: Sequence[OffsetAnswer]) -> None:
+        """Let no later Fetch go below the ends that a client is told."""
+        for request, answer in zip(wanted, answers, strict=True):
+            log = request.topic_id, request.partition
+            if request.timestamp_ms == LATEST_TIMESTAMP:
+                self._coordinates.note(*log, high_watermark=answer.offset)
+            elif request.timestamp_ms == LATEST_STABLE_TIMESTAMP:
+                self._coordinates.note(*log, last_stable_offset=answer.offset)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun, ProposedBatch
+from proxy.coordinator.interface_transactions import Marker, MarkersRead
 from proxy.diskless.coordinates import Coordinates
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from tests.coordinator_model import ModelCoordinator
@@ -107,6 +108,31 @@ async def test_rows_of_an_own_commit_are_kept_until_their_announcement():
         await locate(coordinates, 1)
         assert coordinator.asked == 3, "the coordinator answers for offsets before the log start"
         assert (await locate(coordinates, 2)).log_start_offset == 2
+
+
+async def test_an_end_that_any_answer_had_is_never_gone_below():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append()
+        await coordinator.append()
+        await locate(coordinates, 1)
+        await coordinator.append(heard=False)
+        assert (await locate(coordinates, 0, max_bytes=0)).high_watermark == 3, "it does not lead up to the end"
+        assert (await locate(coordinates, 1)).high_watermark == 3
+
+
+async def test_a_last_stable_offset_that_a_client_was_told_is_never_gone_below():
+    async with following() as (coordinator, coordinates):
+        batch = ProposedBatch(100, 1, 0, 70, 0, 0, 2, 0)
+        await coordinator.commit(bytes(16), [PartitionRun(TOPIC, 0, 1, (batch,))])
+        await turns()
+        assert (await locate(coordinates, 0)).last_stable_offset == 0
+        listeners, coordinator._listeners = coordinator._listeners, []
+        markers = (Marker(0, 70, 0, 0, True, 1_000),)
+        await coordinator.transactions.apply_markers([MarkersRead(TOPIC, 0, 0, 1, 0, markers)])
+        coordinator._listeners = listeners
+        assert (await locate(coordinates, 0)).last_stable_offset == 0
+        coordinates.note(TOPIC, 0, last_stable_offset=2)
+        assert (await locate(coordinates, 0)).last_stable_offset == 2
 
 
 async def test_records_before_the_log_start_are_not_served_from_a_row_that_the_log_start_cuts():

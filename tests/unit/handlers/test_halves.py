@@ -33,7 +33,14 @@ class Client(ClientDouble):
         unused: Any = None
         settings = settings_of()
         halves = Halves(topics=topics, rights=ClientRights(settings, lambda: 0.0))
-        offsets = Offsets(settings.fetch, settings.redis, time_lookup=unused, throttled_log=unused, now=lambda: 0.0)
+        offsets = Offsets(
+            settings.fetch,
+            settings.redis,
+            time_lookup=unused,
+            coordinates=unused,
+            throttled_log=unused,
+            now=lambda: 0.0,
+        )
         self.handler = ListOffsets(halves, offsets)
         self.broker_was_asked: list[str] = []
 

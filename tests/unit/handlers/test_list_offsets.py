@@ -11,10 +11,12 @@ from kio.schema.list_offsets.v9 import request, response
 from proxy.client.request import Request
 from proxy.coordinator.interface import LATEST_STABLE_TIMESTAMP, LATEST_TIMESTAMP, OffsetAnswer
 from proxy.coordinator.interface_registry import DisklessTopic
+from proxy.diskless.coordinates import Coordinates
 from proxy.handlers.halves import MyTopic
 from proxy.handlers.list_offsets import ListOffsets
 from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
+from tests.coordinator_model import ModelCoordinator
 from tests.unit.parts import settings_of
 
 
@@ -37,7 +39,14 @@ class Lookup:
 async def answer(mine: list[MyTopic], isolation_level: int = 0) -> list[Any]:
     settings, unused = settings_of(), cast(Any, None)
     lookup: Any = Lookup()
-    offsets = Offsets(settings.fetch, settings.redis, time_lookup=lookup, throttled_log=unused, now=lambda: 0.0)
+    offsets = Offsets(
+        settings.fetch,
+        settings.redis,
+        time_lookup=lookup,
+        coordinates=Coordinates(ModelCoordinator()),
+        throttled_log=unused,
+        now=lambda: 0.0,
+    )
     body = memoryview(struct.pack(">ib", -1, isolation_level))  # the first bytes of a request
     asking = Request(2, 9, 1, "client", body, body)
     return await ListOffsets(unused, offsets)._answer_mine(asking, response.ListOffsetsResponse, mine)

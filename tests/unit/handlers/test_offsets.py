@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
+from proxy.coordinator.interface import (
+    EARLIEST_TIMESTAMP,
+    LATEST_STABLE_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CoordinatorUnavailable,
+    ListRequest,
+    OffsetAnswer,
+)
 from proxy.handlers.offsets import Offsets
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.telemetry.throttled_log import ThrottledLog
@@ -24,10 +31,13 @@ class Proxy:
         clock = asyncio.get_running_loop().time
         settings = settings_of(fetch={"time_lookup_timeout_ms": 60_000}, redis={"timeout_ms": 400})
         lookup: Any = self
+        coordinates: Any = self
+        self.noted: list[tuple[bytes, int, str, int]] = []
         self.offsets = Offsets(
             settings.fetch,
             settings.redis,
             time_lookup=lookup,
+            coordinates=coordinates,
             throttled_log=ThrottledLog(clock),
             now=lambda: clock() + self.ahead_s,
         )
@@ -39,6 +49,10 @@ class Proxy:
             self.failures -= 1
             raise CoordinatorUnavailable("reset")
         return [OffsetAnswer(NONE, 7, -1)] * len(wanted)
+
+    def note(self, topic_id: bytes, partition: int, **ends: int) -> None:
+        """Take the place of `Coordinates.note`."""
+        self.noted += [(topic_id, partition, what, offset) for what, offset in ends.items()]
 
     async def code(self) -> int:
         (answer,) = await self.offsets.listed(WANTED)
@@ -63,3 +77,10 @@ async def test_later_in_an_outage_nobody_waits_and_after_it_as_before() -> None:
     assert await proxy.code() == NONE
     proxy.failures = 2
     assert await proxy.code() == NONE
+
+
+async def test_no_later_fetch_goes_below_an_end_that_a_client_is_told() -> None:
+    proxy = Proxy()
+    times = (LATEST_TIMESTAMP, LATEST_STABLE_TIMESTAMP, EARLIEST_TIMESTAMP, 1_700_000_000_000)
+    await proxy.offsets.listed([ListRequest(b"t" * 16, index, at) for index, at in enumerate(times)])
+    assert proxy.noted == [(b"t" * 16, 0, "high_watermark", 7), (b"t" * 16, 1, "last_stable_offset", 7)]
