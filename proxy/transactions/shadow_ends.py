@@ -4,13 +4,17 @@ The transaction coordinator says who leads: it has written the markers of the ea
 leaders that have them, or later ones. The leader is asked with its epoch, so a broker that is not the leader any more
 does not answer with an earlier end (KIP-320). Nor does a leader that does not know its own high watermark yet
 (KIP-207).
+
+The leader of last time is asked at the same time as the coordinator. Its answer counts if the coordinator names it, in
+the same epoch: both were asked after the partition was added.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import structlog
 
@@ -29,10 +33,17 @@ log = structlog.get_logger()
 
 Logs = Mapping[Partition, bytes]
 """Topic IDs of partitions."""
-_Leaders = dict[int, dict[Partition, int]]
-"""Epochs of the partitions that a broker leads, by node ID."""
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
+_MAX_KNOWN = 100_000
+
+
+class _Leader(NamedTuple):
+    node_id: int
+    epoch: int
+
+
+_Leaders = dict[Partition, _Leader]
 
 
 class ShadowEnds:
@@ -43,6 +54,8 @@ class ShadowEnds:
         self._cluster = cluster
         self._connect = connect
         self._connections: dict[int, ServiceConnection] = {}
+        self._known: OrderedDict[tuple[bytes, int], _Leader] = OrderedDict()
+        """Leaders as the coordinator named them last, by topic ID and partition."""
 
     async def read(self, ask: Ask, logs: Logs, ends: dict[Partition, int]) -> None:
         """Read the ends of all partitions into `ends`; asks until each leader has said it. `ask` asks the transaction
@@ -53,8 +66,15 @@ class ShadowEnds:
         pause_s = _FIRST_PAUSE_S
         while True:
             left = {partition: topic_id for partition, topic_id in logs.items() if partition not in ends}
-            leaders = await self._leaders(ask, left)
-            await asyncio.gather(*(self._read_at(node_id, epochs, ends) for node_id, epochs in leaders.items()))
+            known = self._known_leaders(left)
+            early = asyncio.ensure_future(self._ends_at(known))
+            try:
+                leaders = await self._leaders(ask, left)
+                if known.items() <= leaders.items():
+                    ends.update(await early)
+            finally:
+                early.cancel()  # of leaders that changed, and one of them may hang
+            ends.update(await self._ends_at({one: leader for one, leader in leaders.items() if one not in ends}))
             if logs.keys() <= ends.keys():
                 return
             await asyncio.sleep(pause_s)
@@ -65,17 +85,40 @@ class ShadowEnds:
         for connection in self._connections.values():
             connection.close()
 
+    def _known_leaders(self, logs: Logs) -> _Leaders:
+        return {
+            partition: leader
+            for partition, topic_id in logs.items()
+            if (leader := self._known.get((topic_id, partition[1]))) is not None
+        }
+
     async def _leaders(self, ask: Ask, logs: Logs) -> _Leaders:
         body = build_metadata_request(VERSION, sorted({name for name, _ in logs}))
-        leaders: _Leaders = defaultdict(dict)
+        leaders: _Leaders = {}
         for topic in split_topics(await ask(METADATA, VERSION, body)):
             if topic.error_code != NONE or topic.name is None:
                 continue
             for index, state in read_partitions(topic.encoded).items():
                 # A topic of another ID was created under the same name; its log has other offsets.
                 if logs.get((topic.name, index)) == topic.topic_id and state.leader >= 0:
-                    leaders[state.leader][topic.name, index] = state.leader_epoch
+                    leader = leaders[topic.name, index] = _Leader(state.leader, state.leader_epoch)
+                    self._note(topic.topic_id, index, leader)
         return leaders
+
+    def _note(self, topic_id: bytes, index: int, leader: _Leader) -> None:
+        self._known[topic_id, index] = leader
+        self._known.move_to_end((topic_id, index))
+        while len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    async def _ends_at(self, leaders: _Leaders) -> dict[Partition, int]:
+        """Read the ends at these leaders; without those of leaders that do not answer."""
+        epochs: defaultdict[int, dict[Partition, int]] = defaultdict(dict)
+        for partition, leader in leaders.items():
+            epochs[leader.node_id][partition] = leader.epoch
+        ends: dict[Partition, int] = {}
+        await asyncio.gather(*(self._read_at(node_id, some, ends) for node_id, some in epochs.items()))
+        return ends
 
     async def _read_at(self, node_id: int, epochs: Mapping[Partition, int], ends: dict[Partition, int]) -> None:
         """Read the ends at one leader. If it does not answer, another one may lead soon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,8 +22,6 @@ from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 METADATA, LIST_OFFSETS, ADD_PARTITIONS, DESCRIBE = 3, 2, 24, 65
 TOPIC, PRODUCER = b"t" * 16, 70
-LEADERS = {0: (1, 5), 1: (2, 7)}
-"""Node ID and epoch of the leader of each partition."""
 EXPECTED = AddedPartitions("orders", PRODUCER, 0, {("diskless", 0): TOPIC, ("diskless", 1): TOPIC})
 
 
@@ -36,12 +35,16 @@ class Cluster:
 class Broker:
     """Leads partitions, in `epochs`, whose shadows' logs end at `ends`."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, node_id: int) -> None:
         self._of = brokers
+        self._node_id = node_id
         self.closed = False
 
     async def ask(self, api_key: int, version: int, body: bytes) -> memoryview:
         assert api_key == LIST_OFFSETS
+        self._of.asked.append(LIST_OFFSETS)
+        if self._node_id == self._of.hanging:
+            await asyncio.Event().wait()
         asked = decode(request_type(api_key, version), body)
         assert (asked["replica_id"], asked["isolation_level"]) == (-1, 0)
         topics = [
@@ -57,9 +60,10 @@ class Broker:
     def _end(self, index: int, asked: dict[str, int]) -> dict[str, int]:
         of = self._of
         error_code = of.errors.pop() if of.errors else NONE
-        if asked["current_leader_epoch"] != of.epochs[index]:
+        former_end = of.former_ends.get((self._node_id, index))
+        if asked["current_leader_epoch"] != of.epochs[index] and former_end is None:
             error_code = FENCED_LEADER_EPOCH
-        offset = -1 if error_code else of.ends[index]
+        offset = -1 if error_code else of.ends[index] if former_end is None else former_end
         return {"partition_index": index, "error_code": error_code, "offset": offset}
 
     def close(self) -> None:
@@ -72,6 +76,10 @@ class Brokers:
     def __init__(self) -> None:
         self.ends = {0: 0, 1: 0}
         self.epochs = {0: 5, 1: 7}
+        self.leaders = {0: 1, 1: 2}
+        self.former_ends: dict[tuple[int, int], int] = {}
+        """Ends of brokers that do not know yet that another one leads, by node ID and partition."""
+        self.hanging: int | None = None
         self.errors: list[int] = []
         self.topic_id = TOPIC
         self.state: dict[str, Any] = {
@@ -90,7 +98,7 @@ class Brokers:
             return encode(entity, filled(entity, {"transaction_states": [self.state]}))
         assert api_key == METADATA
         partitions = [
-            {"partition_index": index, "leader_id": LEADERS[index][0], "leader_epoch": epoch}
+            {"partition_index": index, "leader_id": self.leaders[index], "leader_epoch": epoch}
             for index, epoch in self.epochs.items()
         ]
         topic = {"name": "diskless", "topic_id": self.topic_id, "partitions": partitions}
@@ -105,7 +113,7 @@ class Enlisting:
         self.coordinator = ModelCoordinator()
         self.caught_up: list[set[tuple[bytes, int]]] = []
         cluster: Any = Cluster()
-        connect: Any = lambda node_id: Broker(self.brokers)  # noqa: E731
+        connect: Any = lambda node_id: Broker(self.brokers, node_id)  # noqa: E731
         self.enlistments = Enlistments(
             self.coordinator.transactions,
             ShadowEnds(cluster, connect),
@@ -147,8 +155,44 @@ async def test_partitions_are_enlisted_from_the_ends_of_their_shadows(enlisting:
     await enlisting.mark(0, 4)
     assert await enlisting.enlist()
     assert (enlisting.from_offset(0), enlisting.from_offset(1)) == (4, 0)
-    assert enlisting.brokers.asked == [METADATA, DESCRIBE], "the state is asked for after the ends were read"
+    asked = [METADATA, LIST_OFFSETS, LIST_OFFSETS, DESCRIBE]
+    assert enlisting.brokers.asked == asked, "the state is asked for after the ends were read"
     assert enlisting.caught_up == []
+
+
+async def test_the_next_ends_are_read_while_the_coordinator_names_the_leaders(enlisting: Enlisting) -> None:
+    assert await enlisting.enlist()
+    del enlisting.brokers.asked[:]
+    enlisting.brokers.ends = {0: 4, 1: 0}
+    assert await enlisting.enlist()
+    assert enlisting.from_offset(0) == 4
+    assert sorted(enlisting.brokers.asked) == [LIST_OFFSETS, LIST_OFFSETS, METADATA, DESCRIBE], "each leader once"
+
+
+async def test_the_end_of_a_former_leader_does_not_count(enlisting: Enlisting) -> None:
+    assert await enlisting.enlist()
+    enlisting.brokers.leaders[0], enlisting.brokers.epochs[0] = 2, 6
+    enlisting.brokers.former_ends[1, 0] = 0
+    enlisting.brokers.ends = {0: 4, 1: 0}
+    assert await enlisting.enlist()
+    assert enlisting.from_offset(0) == 4
+
+
+async def test_a_former_leader_that_hangs_is_not_waited_for(enlisting: Enlisting) -> None:
+    assert await enlisting.enlist()
+    enlisting.brokers.leaders[0], enlisting.brokers.epochs[0] = 2, 6
+    enlisting.brokers.hanging = 1
+    assert await enlisting.enlist()
+
+
+async def test_the_leader_of_an_earlier_topic_of_the_name_is_not_asked(enlisting: Enlisting) -> None:
+    assert await enlisting.enlist()
+    del enlisting.brokers.asked[:]
+    enlisting.brokers.topic_id = b"u" * 16
+    other = EXPECTED._replace(logs=dict.fromkeys(EXPECTED.logs, enlisting.brokers.topic_id))
+    await enlisting.enlist(other)
+    assert enlisting.brokers.asked[:3] == [METADATA, LIST_OFFSETS, LIST_OFFSETS]
+    assert enlisting.brokers.asked[3] == DESCRIBE
 
 
 async def test_markers_that_nobody_applies_are_applied_here(enlisting: Enlisting) -> None:
