@@ -93,6 +93,8 @@ class Additions:
         self.timeout_s = timeout_s
         self._known: OrderedDict[tuple[Log, int], tuple[ProducerIn, int]] = OrderedDict()
         """Producer and end, by log and producer ID."""
+        self._places: OrderedDict[str, int] = OrderedDict()
+        """Transaction coordinators that have added something, by transactional ID."""
         self._doubtful: set[Log] = set()
         """Logs whose last end was of no use."""
 
@@ -178,15 +180,23 @@ class Additions:
         loop = asyncio.get_running_loop()
         until_s, pause_s = loop.time() + _CONCURRENT_S, _FIRST_PAUSE_S
         answers: Answers = dict.fromkeys(asked.logs, NOT_COORDINATOR)
+        node_id = self._places.pop(asked.transactional_id, None)
         while True:
-            coordinator = await self._coordinator(client, request, asked.transactional_id)
+            if node_id is None:
+                node_id = await self._find(client, request, asked.transactional_id)
+            coordinator = self._coordinators.at(node_id)
             left = [one for one, error in answers.items() if error in _RETRIED]
             answers |= await coordinator.add(Asked(*asked[:3], left))
             left_errors = _RETRIED.intersection(answers.values())
             if not left_errors or (left_errors == {CONCURRENT_TRANSACTIONS} and loop.time() > until_s):
                 break
+            if left_errors & _ELSEWHERE:
+                node_id = None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._places[asked.transactional_id] = node_id
+        while len(self._places) > _MAX_KNOWN:
+            self._places.popitem(last=False)
         return coordinator, answers
 
     def _report_denial(self, asked: AddedPartitions) -> None:
@@ -201,9 +211,9 @@ class Additions:
             "to 1 and start the clients again: docs/transactions.md",
         )
 
-    async def _coordinator(self, client: Client, request: Request, transactional_id: str) -> TransactionCoordinator:
-        """Return the transaction coordinator, which the client's own broker names: the client may see its transactional
-        ID, and the proxy need not. Raises BrokerUnreachable and ProtocolError."""
+    async def _find(self, client: Client, request: Request, transactional_id: str) -> int:
+        """Return the node ID of the transaction coordinator, which the client's own broker names: the client may see
+        its transactional ID, and the proxy need not. Raises BrokerUnreachable and ProtocolError."""
         from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
         find: Any = FindCoordinatorRequest
@@ -216,7 +226,7 @@ class Additions:
             (found,) = answer.coordinators
             error_code = int(found.error_code.value)
             if error_code == NONE:
-                return self._coordinators.at(int(found.node_id))
+                return int(found.node_id)
             if error_code not in _ELSEWHERE:
                 raise ProtocolError(f"FindCoordinator answers error {error_code}")
             await asyncio.sleep(_FIRST_PAUSE_S)

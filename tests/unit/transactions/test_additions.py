@@ -228,6 +228,27 @@ async def test_the_coordinator_is_looked_for_again_if_it_has_moved() -> None:
     assert adding.brokers.asked[-2:] == [("add", 2), ("ends", 2)]
 
 
+async def test_the_coordinator_of_the_last_transaction_is_asked_first() -> None:
+    adding = Adding()
+    for epoch in (EPOCH, EPOCH + 1):
+        assert await adding.add(ASKED._replace(producer_epoch=epoch)) == {}
+    assert adding.brokers.asked == [("find", 1), ("add", 1), ("ends", 1), ("add", 1), ("ends", 1)]
+    adding.brokers.coordinators = [2]
+    adding.brokers.answers = [dict.fromkeys((0, 1), NOT_COORDINATOR)]
+    assert await adding.add(ASKED._replace(producer_epoch=EPOCH + 2)) == {}
+    assert adding.brokers.asked[5:] == [("add", 1), ("find", 2), ("add", 2), ("ends", 2)]
+
+
+async def test_a_coordinator_that_does_not_answer_is_not_asked_first_again() -> None:
+    adding = Adding()
+    await adding.add()
+    adding.brokers.unreachable = True
+    assert await adding.add(ASKED._replace(producer_epoch=EPOCH + 1)) == dict.fromkeys(ASKED.logs, NOT_ENOUGH_REPLICAS)
+    adding.brokers.unreachable, adding.brokers.coordinators = False, [2]
+    assert await adding.add(ASKED._replace(producer_epoch=EPOCH + 1)) == {}
+    assert adding.brokers.asked[-3:] == [("find", 2), ("add", 2), ("ends", 2)]
+
+
 async def test_markers_of_the_last_transaction_are_waited_for() -> None:
     """Only the partitions that were not added are asked for again."""
     adding = Adding()
