@@ -22,6 +22,7 @@
 
 local HEAD, MARKER = '>c20i8i8i4I4', '>i8c8i2i4BBi8' -- of a MARKER: offset in the shadow, producer ID, epoch, coordinator epoch,
 -- type, format flags of its row (LogAppendTime), timestamp
+local MARKER_BYTES, ID_AT, ID_BYTES = 32, 8, 8 -- of a MARKER
 local MARKER_SEGMENT = '>c8i2i4BB'
 local APPLIED = '>i2i8I4I4'
 local ABORT = 0
@@ -29,6 +30,7 @@ local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- as in commit.lua
 -- In place of a batch of the new epoch, so that the first sequence is expected: no sequence, FIRST_SEQUENCE, log end, no timestamp.
 local NO_BATCH = '>i4I4i8i8'
 local LAST_APPEND_AT = 3
+local MOST_FIELDS_PER_CALL = 1000
 
 local request, expires_after = ARGV[2], parse('>I8', ARGV[3])
 local now = clock()
@@ -38,30 +40,47 @@ local scored, announced, aborted, closed, ids = {}, {}, {}, {}, {} -- to be adde
 local logs, producers, transactions, shadows, unfollowed = {}, {}, {}, {}, {} -- to be stored: field, value, and so on
 local more_offsets = 0
 
--- Of one partition: what is known of its producers, by field, as this call leaves it. False where there is none, or it has expired.
-local known_producers, known_transactions
-
 local function put(list, name, value)
   list[#list + 1], list[#list + 2] = name, value
 end
 
-local function load_producer(field)
-  if known_producers[field] ~= nil then
-    return
+-- The logs and shadows of all parts, in their order. By field, the producers and transactions of all markers, as the markers so far
+-- leave them: false where there is none, or it has expired.
+local partitions, fields = {}, {}
+local known_producers, known_transactions, touched = {}, {}, {}
+do
+  local at = 1
+  while at <= #request do
+    local partition, _, _, _, count, markers_at = parse(HEAD, request, at)
+    partitions[#partitions + 1] = partition
+    at = markers_at + count * MARKER_BYTES
+    for id_at = markers_at + ID_AT, at - 1, MARKER_BYTES do
+      local field = partition .. sub(request, id_at, id_at + ID_BYTES - 1)
+      if known_producers[field] == nil then
+        known_producers[field] = false
+        fields[#fields + 1] = field
+      end
+    end
   end
-  local producer, transaction = call('HGET', producers_key, field), call('HGET', transactions_key, field)
-  if producer and now - parse('>i8', producer, LAST_APPEND_AT) >= expires_after
-    and not (transaction and is_open_transaction(transaction)) then
-    producer = false
-  end
-  known_producers[field], known_transactions[field] = producer, transaction
 end
+for at = 1, #fields, MOST_FIELDS_PER_CALL do
+  local last = math.min(at + MOST_FIELDS_PER_CALL - 1, #fields)
+  local producer_states = call('HMGET', producers_key, unpack(fields, at, last))
+  for index, transaction in ipairs(call('HMGET', transactions_key, unpack(fields, at, last))) do
+    local field, producer = fields[at + index - 1], producer_states[index]
+    if producer and now - parse('>i8', producer, LAST_APPEND_AT) >= expires_after
+      and not (transaction and is_open_transaction(transaction)) then
+      producer = false
+    end
+    known_producers[field], known_transactions[field] = producer, transaction
+  end
+end
+local packed_logs, positions = call('HMGET', logs_key, unpack(partitions)), call('HMGET', shadows_key, unpack(partitions))
 
 -- Apply one marker to a log, which is changed; true if it ended a transaction.
 local function apply(partition, log, open, at)
   local offset, id, epoch, coordinator_epoch, outcome, flags, timestamp, next_at = parse(MARKER, request, at)
   local field = partition .. id
-  load_producer(field)
   local producer, transaction = known_producers[field], known_transactions[field]
   local known_epoch, first, from, known_marker, known_coordinator_epoch = UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN
   if transaction then
@@ -96,6 +115,7 @@ local function apply(partition, log, open, at)
   end
   known_transactions[field] = pack(TXN, known_epoch, first, from, math.max(known_marker, offset),
     math.max(known_coordinator_epoch, coordinator_epoch), now)
+  touched[field] = true
   return ends, next_at
 end
 
@@ -113,17 +133,11 @@ end
 -- Apply the markers of one partition; return how many have ended a transaction.
 local function apply_all(partition, log, count, at)
   local open, ended, was_open = oldest_open(partition, log, count), 0, log.stable < log.high_watermark
-  known_producers, known_transactions = {}, {}
   log.aborted = {}
   for _ = 1, count do
     local ends
     ends, at = apply(partition, log, open, at)
     ended = ended + (ends and 1 or 0)
-  end
-  for field, state in pairs(known_transactions) do
-    put(transactions, field, state)
-    put(ids, NO_SCORE, field)
-    put(producers, field, known_producers[field])
   end
   if ended > 0 then
     for _, entry in ipairs(log.aborted) do
@@ -155,11 +169,10 @@ local function truncate(partition, log_end)
 end
 
 local parts, at = {}, 1
-while at <= #request do
-  local partition, from, up_to, leader_epoch, count, markers_at = parse(HEAD, request, at)
-  at = markers_at + count * struct.size(MARKER)
-  local packed_log = call('HGET', logs_key, partition)
-  local expected = next_of_shadow(call('HGET', shadows_key, partition))
+for index, partition in ipairs(partitions) do
+  local _, from, up_to, leader_epoch, count, markers_at = parse(HEAD, request, at)
+  at = markers_at + count * MARKER_BYTES
+  local packed_log, expected = packed_logs[index], next_of_shadow(positions[index])
   if not packed_log then
     parts[#parts + 1] = pack(APPLIED, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN, 0, 0)
   elseif from ~= expected or (up_to < from and count > 0) then
@@ -179,6 +192,13 @@ while at <= #request do
 end
 if #shadows == 0 then
   return reply(parts)
+end
+for _, field in ipairs(fields) do
+  if touched[field] then
+    put(transactions, field, known_transactions[field])
+    put(ids, NO_SCORE, field)
+    put(producers, field, known_producers[field])
+  end
 end
 
 -- If a script stops halfway, the markers are applied again: the shadow's position is written last.
