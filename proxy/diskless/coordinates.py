@@ -28,7 +28,7 @@ from proxy.coordinator.interface import (
     Row,
     RunAnswer,
 )
-from proxy.coordinator.interface_transactions import AbortedTransaction
+from proxy.diskless.rows_ahead import RowsAhead, answer_of, rows_for
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.telemetry.throttled_log import ThrottledLog
 
@@ -79,12 +79,12 @@ class _Tail:
         self.high_watermark = high_watermark
         self.known_high_watermark = high_watermark
         self.known_stable_offset = answer.last_stable_offset
-        """Both may be ahead of the tail's own, until the announcement comes of what this proxy itself has committed, or has
-        heard of in another answer."""
+        """Both may be ahead of the tail's own, until the announcement comes: this proxy has committed more itself, or
+        another answer had more."""
 
     @property
     def is_behind(self) -> bool:
-        """Return whether this proxy may have told a client of more."""
+        """Return whether an answer of this proxy may have had later ends."""
         return self.high_watermark < self.known_high_watermark or self.last_stable_offset < self.known_stable_offset
 
     def know(self, high_watermark: int, last_stable_offset: int) -> None:
@@ -102,12 +102,9 @@ class _Tail:
 
     def answer(self, rows: Sequence[Row]) -> LogAnswer:
         """Return an answer with some of the rows."""
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if self.aborted and rows:
-            first, end = rows[0].base_offset, rows[-1].last_offset + 1
-            aborted = tuple(one for one in self.aborted if one.last_offset >= first and one.first_offset < end)
         stable = max(self.last_stable_offset, self.log_start_offset)
-        return LogAnswer(NONE, tuple(rows), self.log_start_offset, self.high_watermark, stable, aborted)
+        whole = LogAnswer(NONE, (), self.log_start_offset, self.high_watermark, stable, tuple(self.aborted))
+        return answer_of(whole, rows)
 
     def extend(self, news: Announcement) -> None:
         """Take over an announcement that begins at the end of the tail."""
@@ -134,6 +131,7 @@ class Coordinates:
         self.max_age_s = max_age_s
         self._now_s = now_s
         self._tails: OrderedDict[Partition, _Tail] = OrderedDict()
+        self._ahead = RowsAhead()
         self._waiting: dict[Partition, set[asyncio.Event]] = {}
         self._announced: dict[Partition, int] = {}
         """High watermarks announced while someone listens: an answer of `find` may be older than they are."""
@@ -157,8 +155,9 @@ class Coordinates:
         ]
         unknown = [place for place, answer in enumerate(answers) if answer is None]
         if unknown:
+            wanted = [requests[place] for place in unknown]
             try:
-                found = await self._coordinator.find([requests[place] for place in unknown])
+                found = await self._coordinator.find(self._ahead.widened(wanted) if self._following else wanted)
             except CoordinatorUnavailable as error:
                 self._throttled_log.warning("coordinates_unavailable", reason=str(error))
                 found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1)] * len(unknown)
@@ -167,8 +166,8 @@ class Coordinates:
                 if answer.error_code == KAFKA_STORAGE_ERROR:
                     answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
                 else:
-                    answers[place] = answer
                     self._learn(requests[place], answer)
+                    answers[place] = self._ahead.keep(requests[place], answer, self._now_s())
         return [answer for answer in answers if answer is not None]
 
     def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:
@@ -197,6 +196,7 @@ class Coordinates:
             if announcement is None:
                 self._following = True
                 self._tails.clear()
+                self._ahead.forget()
                 for events in self._waiting.values():
                     _wake(events)
             else:
@@ -217,6 +217,7 @@ class Coordinates:
         So a client that this proxy has answered can read here what it was answered, even before the announcement has
         come.
         """
+        self._ahead.note((topic_id, partition), log_start_offset, high_watermark, last_stable_offset)
         tail = self._tails.get((topic_id, partition))
         if tail is not None:
             tail.know(high_watermark, last_stable_offset)
@@ -231,11 +232,21 @@ class Coordinates:
         """A topic is gone."""
         for partition in [partition for partition in self._tails if partition[0] == topic_id]:
             del self._tails[partition]
+        self._ahead.forget(topic_id)
 
     def _remembered(
         self, request: FindRequest, trust_ends: bool, *, committed: bool = False, also_old: bool = False
     ) -> LogAnswer | None:
         """`also_old`: rows that have been known for long, too."""
+        answer = self._in_tail(request, trust_ends, committed=committed, also_old=also_old)
+        if answer is not None:
+            return answer
+        now_s = self._now_s()
+        also_old = also_old or now_s < self._old_are_true_until_s
+        not_before_s = now_s - (self.max_age_s if also_old else _ROWS_TRUSTED_S)
+        return self._ahead.find(request, not_before_s=not_before_s, committed=committed, fewer=also_old)
+
+    def _in_tail(self, request: FindRequest, trust_ends: bool, *, committed: bool, also_old: bool) -> LogAnswer | None:
         tail = self._tails.get((request.topic_id, request.partition))
         if tail is None or tail.is_behind:
             return None
@@ -254,14 +265,7 @@ class Coordinates:
         if first == len(rows) or (rows[first].last_offset < tail.old_before and not also_old):
             return None
         self._tails.move_to_end((request.topic_id, request.partition))
-        chosen: list[Row] = []
-        size = 0
-        for row in rows[first:]:
-            if chosen and size >= request.max_bytes:
-                break
-            chosen.append(row)
-            size += row.length
-        return tail.answer(chosen)
+        return tail.answer(rows_for(rows, first, request.max_bytes))
 
     def _learn(self, request: FindRequest, answer: LogAnswer) -> None:
         """Begin a tail if an answer reaches the end of the log."""
@@ -288,6 +292,7 @@ class Coordinates:
 
     def _take(self, news: Announcement) -> None:
         partition = news.topic_id, news.partition
+        self._ahead.note(partition, news.log_start_offset, news.high_watermark, news.last_stable_offset)
         tail = self._tails.get(partition)
         if tail is not None and news.high_watermark > tail.high_watermark:
             if news.rows and news.rows[0].base_offset == tail.high_watermark:

@@ -78,7 +78,7 @@ class Offsets:
         return answers
 
     def _note_ends(self, wanted: Sequence[ListRequest], answers: Sequence[OffsetAnswer]) -> None:
-        """Let no later Fetch go below the ends that a client is told."""
+        """Let no later Fetch go below the ends in these answers."""
         for request, answer in zip(wanted, answers, strict=True):
             log = request.topic_id, request.partition
             if request.timestamp_ms == LATEST_TIMESTAMP:

@@ -120,7 +120,7 @@ async def test_an_end_that_any_answer_had_is_never_gone_below():
         assert (await locate(coordinates, 1)).high_watermark == 3
 
 
-async def test_a_last_stable_offset_that_a_client_was_told_is_never_gone_below():
+async def test_a_last_stable_offset_that_a_client_got_is_never_gone_below():
     async with following() as (coordinator, coordinates):
         batch = ProposedBatch(100, 1, 0, 70, 0, 0, 2, 0)
         await coordinator.commit(bytes(16), [PartitionRun(TOPIC, 0, 1, (batch,))])

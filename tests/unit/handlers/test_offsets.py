@@ -79,7 +79,7 @@ async def test_later_in_an_outage_nobody_waits_and_after_it_as_before() -> None:
     assert await proxy.code() == NONE
 
 
-async def test_no_later_fetch_goes_below_an_end_that_a_client_is_told() -> None:
+async def test_no_later_fetch_goes_below_a_listed_end() -> None:
     proxy = Proxy()
     times = (LATEST_TIMESTAMP, LATEST_STABLE_TIMESTAMP, EARLIEST_TIMESTAMP, 1_700_000_000_000)
     await proxy.offsets.listed([ListRequest(b"t" * 16, index, at) for index, at in enumerate(times)])
