@@ -52,6 +52,7 @@ format: setup ## Format the code, and repair what the linter can repair.
 
 bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.run $(ARGS)
+	@.venv/bin/python -m benchmarks.recovery
 	@.venv/bin/python -m benchmarks.peers
 
 bench-spark: setup ## Measure the pipeline on Spark, and write benchmarks/results; ARGS are passed on.

@@ -34,7 +34,13 @@ _PREAMBLES = {
 }
 _OF_A_VIEW = {"fence.lua": ("journal.lua", "copying.lua"), "fence_registry.lua": ("journal_registry.lua",)}
 """Files that take the place of others if the store is a view of a journal."""
-_FUNCTIONS = {"commit": {"read_transactions": ("transactions.lua", "commit_transactions.lua")}}
+_FUNCTIONS = {
+    "commit": {
+        "judge_producers": ("commit_producers.lua",),
+        "read_transactions": ("transactions.lua", "commit_transactions.lua"),
+        "read_retries": ("commit_retries.lua",),
+    }
+}
 """Functions that are made of files: what they need is created only if they are called."""
 _EVEN_IF_MEMORY_IS_SHORT = "#!lua flags=allow-oom"
 """First line of scripts that apply a record of a journal: a record can't be skipped for want of memory."""

@@ -112,14 +112,14 @@ BUGS: tuple[Bug, ...] = (
     # coordinator
     Bug(
         "an idempotent retry is stored again",
-        "proxy/coordinator/lua/commit.lua",
+        "proxy/coordinator/lua/commit_producers.lua",
         "      local remembered_at = find_duplicate(state, first .. after)\n",
         "      local remembered_at = nil\n",
         ("tests/integration/coordinator/test_contract_producers.py",),
     ),
     Bug(
         "a producer of an older epoch may still write",
-        "proxy/coordinator/lua/commit.lua",
+        "proxy/coordinator/lua/commit_producers.lua",
         "    if epoch < known_epoch then\n",
         "    if false then\n",
         ("tests/integration/coordinator/test_contract_producers.py",),

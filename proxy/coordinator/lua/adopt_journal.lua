@@ -5,7 +5,7 @@
 --          names of keys that expire: positions begin again, so replies that are kept by position must not be found
 
 local identity, position, new_pass = parse('>c16i8c8', ARGV[2])
-local view_life = JOURNAL_INCARNATION .. identity .. string.rep('\0', 24)
+local view_life = JOURNAL_INCARNATION .. identity .. NO_FIGURES
 if life ~= view_life then
   incarnation, life, sequence = JOURNAL_INCARNATION, view_life, position
   call('UNLINK', prefix .. 'answered', prefix .. 'dirty')

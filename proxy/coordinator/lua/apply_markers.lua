@@ -47,7 +47,7 @@ end
 -- The logs and shadows of all parts, in their order. By field, the producers and transactions of all markers, as the markers so far
 -- leave them: false where there is none, or it has expired.
 local partitions, fields = {}, {}
-local known_producers, known_transactions, touched = {}, {}, {}
+local known_producers, known_transactions, touched, is_listed = {}, {}, {}, {}
 do
   local at = 1
   while at <= #request do
@@ -73,6 +73,7 @@ for at = 1, #fields, MOST_FIELDS_PER_CALL do
       producer = false
     end
     known_producers[field], known_transactions[field] = producer, transaction
+    is_listed[field] = producer_states[index] or transaction
   end
 end
 local packed_logs, positions = call('HMGET', logs_key, unpack(partitions)), call('HMGET', shadows_key, unpack(partitions))
@@ -196,7 +197,9 @@ end
 for _, field in ipairs(fields) do
   if touched[field] then
     put(transactions, field, known_transactions[field])
-    put(ids, NO_SCORE, field)
+    if not is_listed[field] then
+      put(ids, NO_SCORE, field)
+    end
     put(producers, field, known_producers[field])
   end
 end

@@ -23,6 +23,7 @@
 --                life, of what unfence.lua has given up; lives: LIFE, oldest first; settling: a replication ID, i64 since when
 
 local not_after -- see above
+local lives_to_send = ''
 local all_lost, why_fenced = '', nil -- of a fenced shard: LOST of all callers; the text
 local sum_lost, give_up -- for scripts that look
 local mode, settle_ms, known_life, known_sequence, known_offsets, known_must_last, known_identity, wants_lives
@@ -38,9 +39,30 @@ local function note_time()
   written = math.max(clock(), written + 1)
 end
 
--- To be called once by each script that writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
--- `more_offsets`: that were given to batches; `lasts`: the time of the newest write that must not be lost, or true for this one.
--- A write that gives offsets is one. Bookkeeping is none: it is done again.
+-- What every reply and announcement begins with.
+function state(lives)
+  return life .. pack('>I8I8I8I4', sequence, offsets_given, must_last, #lives) .. lives
+end
+
+function finish_change()
+  if writing then
+    writing = false
+    call('HDEL', meta_key, 'unfinished')
+  end
+end
+
+function reply(parts)
+  finish_change()
+  return state(lives_to_send) .. table.concat(parts)
+end
+
+function announce(parts)
+  finish_change()
+  call('SPUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
+end
+
+-- `more_bytes`: of the members of indexes, as member_bytes counts them; `more_offsets`: that were given to batches; `lasts`: the time of
+-- the newest write that must not be lost, or true for this one. A write that gives offsets is one. Bookkeeping is none: it is done again.
 function note_change(more_rows, more_bytes, more_offsets, lasts)
   sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
   note_time()

@@ -31,7 +31,7 @@ local mode, position, time, not_after, identity = parse('>Bi8i8I8c16', ARGV[1], 
 local is_quiet = mode >= QUIET
 mode = mode % QUIET
 
-local view_life = JOURNAL_INCARNATION .. identity .. string.rep('\0', 24)
+local view_life = JOURNAL_INCARNATION .. identity .. NO_FIGURES
 if not is_new and life ~= view_life then
   return redis.error_reply(incarnation == JOURNAL_INCARNATION and 'FOREIGN' or 'GUARDED')
 end

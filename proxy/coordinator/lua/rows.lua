@@ -159,3 +159,37 @@ local function without_first(member, dropped)
     open.count - dropped, open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, open.maximum)
     .. sub(member, PACK_BYTES + 1 + dropped * open.row_bytes)
 end
+
+-- Rows are gone, after `note_change`: what that leaves of the segments' use, by segment.
+local function note_freed(bytes_freed, rows_freed)
+  local segments, key = {}, prefix .. 'segments'
+  for segment in pairs(bytes_freed) do
+    segments[#segments + 1] = segment
+  end
+  if #segments == 0 then
+    return
+  end
+  local less_used, unused, garbage = {}, {}, {}
+  for index, use in ipairs(call('HMGET', key, unpack(segments))) do
+    local segment = segments[index]
+    local bytes, rows = 0, 0
+    if use then
+      bytes, rows = parse(USE, use)
+      bytes, rows = bytes - bytes_freed[segment], rows - rows_freed[segment]
+    end
+    if rows > 0 then
+      less_used[#less_used + 1], less_used[#less_used + 2] = segment, pack(USE, bytes, rows)
+    else
+      unused[#unused + 1] = segment
+      garbage[#garbage + 1], garbage[#garbage + 2] = written, segment
+    end
+  end
+  -- A few hundred at most, as rows are freed.
+  if #unused > 0 then
+    call('HDEL', key, unpack(unused))
+    call('ZADD', prefix .. 'garbage', unpack(garbage))
+  end
+  if #less_used > 0 then
+    call('HSET', key, unpack(less_used))
+  end
+end

@@ -59,7 +59,8 @@ local UNKNOWN_TOPIC_OR_PARTITION = 3
 
 local prefix = sub(KEYS[1], 1, -#'meta' - 1)
 local meta_key, logs_key, rows_key = prefix .. 'meta', prefix .. 'logs', prefix .. 'rows'
-local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
+local NO_INCARNATION, NO_SERVER = '\0\0\0\0\0\0\0\0', '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local NO_FIGURES = NO_INCARNATION .. NO_SERVER -- of a life
 local JOURNAL_INCARNATION = 'journal\0' -- of a shard that is a view of a journal
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
 local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished', 'proved', 'pass', 'snapshot')
@@ -68,12 +69,11 @@ local is_new = not meta[1] -- nothing was ever written to this shard
 local incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here
 if is_new then
   incarnation, sequence, shards, index_rows, index_bytes = NO_INCARNATION, 0, expected_shards, 0, 0
-  offsets_given, written, must_last, life_here = 0, 0, 0, NO_SERVER .. string.rep('\0', 24)
+  offsets_given, written, must_last, life_here = 0, 0, 0, NO_SERVER .. NO_FIGURES
 else
   incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here = parse(STATE, meta[1])
 end
 local life = incarnation .. life_here
-local lives_to_send = '' -- fence.lua sets it
 if shards ~= expected_shards then
   return redis.error_reply(string.format('SHARDS %d', shards))
 end
@@ -107,61 +107,6 @@ local function packed_state()
     sub(life, 9))
 end
 
-local note_change -- to be called once by each script that writes; fence.lua and journal.lua define it
-
--- What every reply and announcement begins with.
-local function state(lives)
-  return life .. pack('>I8I8I8I4', sequence, offsets_given, must_last, #lives) .. lives
-end
-
-local function finish_change()
-  if writing then
-    writing = false
-    call('HDEL', meta_key, 'unfinished')
-  end
-end
-
-local function reply(parts)
-  finish_change()
-  return state(lives_to_send) .. table.concat(parts)
-end
-
--- The last write of a script: what is not announced is there all the same.
-local function announce(parts)
-  finish_change()
-  call('SPUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
-end
-
--- Rows are gone, after `note_change`: what that leaves of the segments' use, by segment.
-local function note_freed(bytes_freed, rows_freed)
-  local segments, key = {}, prefix .. 'segments'
-  for segment in pairs(bytes_freed) do
-    segments[#segments + 1] = segment
-  end
-  if #segments == 0 then
-    return
-  end
-  local less_used, unused, garbage = {}, {}, {}
-  for index, use in ipairs(call('HMGET', key, unpack(segments))) do
-    local segment = segments[index]
-    local bytes, rows = 0, 0
-    if use then
-      bytes, rows = parse(USE, use)
-      bytes, rows = bytes - bytes_freed[segment], rows - rows_freed[segment]
-    end
-    if rows > 0 then
-      less_used[#less_used + 1], less_used[#less_used + 2] = segment, pack(USE, bytes, rows)
-    else
-      unused[#unused + 1] = segment
-      garbage[#garbage + 1], garbage[#garbage + 2] = written, segment
-    end
-  end
-  -- A few hundred at most, as rows are freed.
-  if #unused > 0 then
-    call('HDEL', key, unpack(unused))
-    call('ZADD', prefix .. 'garbage', unpack(garbage))
-  end
-  if #less_used > 0 then
-    call('HSET', key, unpack(less_used))
-  end
-end
+-- fence.lua and journal.lua define these. Each script that writes calls note_change once, before the first write that is no removal. An
+-- announcement is the last write of a script: what is not announced is there all the same.
+local note_change, finish_change, state, reply, announce
