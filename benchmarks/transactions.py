@@ -40,6 +40,9 @@ RUNS = 50
 ROUNDS = 300
 MARKERS = 1_000_000
 MARKERS_PER_CALL = 500
+CALLS_PER_PACKING = 20
+"""Markers are packed meanwhile, as proxies do it every `redis.pack_interval_ms`."""
+MARKERS_TOGETHER = 50
 TIMEOUT_SECONDS = 60.0
 Figures = dict[str, float]
 
@@ -62,42 +65,42 @@ class TransactionBench(Bench):
 
         await self.measure(f"commit, {RUNS} runs, transactional", ROUNDS, one, 1)
 
-    async def marker_us(self, partition: int) -> float:
-        """Return the fastest of markers that end a transaction each, in µs of the server."""
+    async def marker_us(self, partition: int, together: int) -> float:
+        """Return the µs of the server for a marker that ends a transaction, in the fastest call of so many."""
         await self.coordinator.create_logs(TOPIC, [partition])
         times = []
         for number in range(ROUNDS):
-            batch = ProposedBatch(16_384, 10, FIRST_TIMESTAMP, 77, 0, number * 10, 2, number)
-            await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, (batch,))])
-            before = await self._script_us()
-            marker = Marker(number, 77, 0, 0, True, FIRST_TIMESTAMP)
-            (applied,) = await self.coordinator.transactions.apply_markers(
-                [MarkersRead(TOPIC, partition, number, number + 1, 0, (marker,))]
-            )
+            before = await self._end_some(partition, number, together)
             times.append(await self._script_us() - before)
-            assert applied.ended == 1
-        return min(times)
+        return round(min(times) / together, 1)
+
+    async def _end_some(self, partition: int, number: int, count: int) -> float:
+        """Begin transactions by one batch each, and end them; return the server's time between the two."""
+        start = number * count
+        batches = tuple(
+            ProposedBatch(16_384, 10, FIRST_TIMESTAMP + start, producer, 0, number * 10, 2, start)
+            for producer in range(count)
+        )
+        (answer,) = await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, batches)])
+        assert not any(batch.error_code for batch in answer.batches)
+        between = await self._script_us()
+        ends = tuple(
+            Marker(start + producer, producer, 0, 0, True, FIRST_TIMESTAMP + start) for producer in range(count)
+        )
+        (applied,) = await self.coordinator.transactions.apply_markers(
+            [MarkersRead(TOPIC, partition, start, start + count, 0, ends)]
+        )
+        assert applied.ended == count
+        return between
 
     async def marker_bytes(self, partition: int, markers: int) -> float:
         """Return the bytes of a packed marker, by many of them."""
         await self.coordinator.create_logs(TOPIC, [partition])
         before = await self.index_bytes()
-        for start in range(0, markers, MARKERS_PER_CALL):
-            number = start // MARKERS_PER_CALL
-            batches = tuple(
-                ProposedBatch(16_384, 10, FIRST_TIMESTAMP + start, producer, 0, number * 10, 2, start)
-                for producer in range(MARKERS_PER_CALL)
-            )
-            (answer,) = await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, batches)])
-            assert not any(batch.error_code for batch in answer.batches)
-            ends = tuple(
-                Marker(start + producer, producer, 0, 0, True, FIRST_TIMESTAMP + start)
-                for producer in range(MARKERS_PER_CALL)
-            )
-            (applied,) = await self.coordinator.transactions.apply_markers(
-                [MarkersRead(TOPIC, partition, start, start + MARKERS_PER_CALL, 0, ends)]
-            )
-            assert applied.ended == MARKERS_PER_CALL
+        for number in range(markers // MARKERS_PER_CALL):
+            await self._end_some(partition, number, MARKERS_PER_CALL)
+            if number % CALLS_PER_PACKING == 0:
+                await self.coordinator.pack_rows([(TOPIC, partition)], 0)
         await self.coordinator.pack_rows([(TOPIC, partition)], 0)
         return round((await self.index_bytes() - before) / markers, 1)
 
@@ -120,8 +123,9 @@ async def measure_store(server: subprocess.Popen[bytes], port: int, markers: int
         "commit_idempotent_us": idempotent,
         "commit_transactional_us": transactional,
         "transactional_us_more_per_run": round((transactional - idempotent) / RUNS, 2),
-        "marker_us": await bench.marker_us(4_000_000),
-        "packed_marker_bytes": await bench.marker_bytes(4_000_001, markers),
+        "marker_us": await bench.marker_us(4_000_000, 1),
+        "marker_of_many_us": await bench.marker_us(4_000_001, MARKERS_TOGETHER),
+        "packed_marker_bytes": await bench.marker_bytes(4_000_002, markers),
     }
     await client.aclose()
     return figures
