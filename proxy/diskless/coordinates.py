@@ -157,7 +157,7 @@ class Coordinates:
         if unknown:
             wanted = [requests[place] for place in unknown]
             try:
-                found = await self._coordinator.find(self._ahead.widened(wanted) if self._following else wanted)
+                found = await self._coordinator.find(self._ahead.widened(wanted))
             except CoordinatorUnavailable as error:
                 self._throttled_log.warning("coordinates_unavailable", reason=str(error))
                 found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1, -1)] * len(unknown)
@@ -167,7 +167,9 @@ class Coordinates:
                     answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
                 else:
                     self._learn(requests[place], answer)
-                    answers[place] = self._ahead.keep(requests[place], answer, self._now_s())
+                    answers[place] = (
+                        self._ahead.keep(requests[place], answer, self._now_s()) if self._following else answer
+                    )
         return [answer for answer in answers if answer is not None]
 
     def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:

@@ -98,9 +98,30 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a reader gets less than this proxy has acknowledged",
         "proxy/diskless/coordinates.py",
-        "        if tail is None or tail.high_watermark < tail.known_high_watermark:\n",
+        "        if tail is None or tail.is_behind:\n",
         "        if tail is None:\n",
         ("tests/unit/diskless/test_coordinates.py",),
+    ),
+    Bug(
+        "rows ahead of a reader are read as committed although a transaction was open in them",
+        "proxy/diskless/rows_ahead.py",
+        "(committed and not stretch.is_decided)",
+        "False",
+        ("tests/unit/diskless/test_rows_ahead.py",),
+    ),
+    Bug(
+        "rows ahead of a reader outlive their log start",
+        "proxy/diskless/rows_ahead.py",
+        "        if log_start_offset > answer.log_start_offset:\n",
+        "        if False:\n",
+        ("tests/unit/diskless/test_rows_ahead.py",),
+    ),
+    Bug(
+        "the end that a former leader of a placeholder says is taken",
+        "proxy/transactions/shadow_ends.py",
+        "                if known.items() <= leaders.items():\n",
+        "                if known:\n",
+        ("tests/unit/transactions/test_enlistments.py",),
     ),
     Bug(
         "coordinates are trusted forever while the coordinator is away",
