@@ -126,8 +126,9 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
     end
     local lost, here, to_sequence, to_offsets = {}, nil, known_sequence, known_offsets
     local had_until -- the time of the newest write that both have
+    local parted -- that of the newest write before the two sides' lives parted; nil if they did not
     while at > 0 and not here do
-      local id, began_sequence, began_offsets = parse(LIFE, chain, at)
+      local id, began_sequence, began_offsets, began_written = parse(LIFE, chain, at)
       local from_sequence, from_offsets = began_sequence, began_offsets
       here = find_entry(lives, sub(chain, at, at + LIFE_BYTES - 1), LIFE_BYTES)
       if here and here + LIFE_BYTES <= #lives then
@@ -135,6 +136,9 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
         _, from_sequence, from_offsets, had_until = parse(LIFE, lives, here + LIFE_BYTES)
       elseif here then
         from_sequence, from_offsets, had_until = sequence, offsets_given, written
+      end
+      if here and parted then
+        had_until = math.min(had_until, parted) -- what was written here after that, the caller's side does not have
       end
       local accepted_at = find_entry(accepted, id, ACCEPTED_BYTES)
       if accepted_at then
@@ -144,7 +148,7 @@ if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
       if to_sequence > from_sequence then
         lost[#lost + 1] = pack(LOST, id, from_sequence, from_offsets, to_sequence, to_offsets)
       end
-      to_sequence, to_offsets, at = began_sequence, began_offsets, at - LIFE_BYTES
+      to_sequence, to_offsets, parted, at = began_sequence, began_offsets, began_written, at - LIFE_BYTES
     end
     if #lost == 0 or known_must_last == 0 or (here and known_must_last <= had_until) then
       return lost, nil

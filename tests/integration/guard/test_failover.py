@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -159,16 +160,47 @@ async def test_stored_knowledge_of_another_life_is_checked_before_it_is_removed(
             assert sides[proxy.watch._side].shards[0] == proxy.coordinator.fence.newest(0), "it is still kept"
 
 
-async def test_both_of_two_primaries_learn_of_the_other_in_any_order(pair: tuple[Store, Store], storage) -> None:
-    """Their lease holders store their state at the same time, twice."""
+async def test_what_another_side_stores_meanwhile_is_not_removed(pair: tuple[Store, Store], storage) -> None:
+    """This side has asked its store for the state that the other one had stored before."""
     old, new = pair
     async with proxy_at(old.url, storage) as (left, client), proxy_at(new.url, storage, waits=True) as (right, _):
         await write_and_promote(left, client, new)
         await right.watch.open()
+        await left.watch.keep_known()
+        ask_for = right.watch._ask_for
+
+        async def slowly(sides: Any) -> list[str]:
+            complete = await ask_for(sides)
+            assert complete == [left.watch._side]
+            assert await commit(left.coordinator) == 2
+            await left.watch.keep_known()
+            return complete
+
+        right.watch._ask_for = slowly
+        await right.watch.keep_known()
+        sides = await read_sides(storage, left.watch._identity)
+        assert sides[left.watch._side].shards[0] == left.coordinator.fence.newest(0)
+
+
+@pytest.mark.parametrize("first", ["left", "right"])
+async def test_both_of_two_primaries_learn_of_the_other_in_any_order(
+    pair: tuple[Store, Store], storage, first: str
+) -> None:
+    """Their lease holders store their state at the same time, again and again.
+
+    It does not matter which side wrote last.
+    """
+    old, new = pair
+    async with proxy_at(old.url, storage) as (left, client), proxy_at(new.url, storage, waits=True) as (right, _):
+        await write_and_promote(left, client, new)
+        await right.watch.open()
+        if first == "right":
+            assert await commit(right.coordinator) == 2
         for number in range(3):
             assert await commit(left.coordinator) == 2 + 2 * number
-        assert await commit(right.coordinator) == 2
-        for _ in range(2):
+        if first == "left":
+            assert await commit(right.coordinator) == 2
+        for _ in range(3):
             await asyncio.gather(left.watch.keep_known(), right.watch.keep_known())
         for side, count in ((left, "1 of its writes are gone, with 2"), (right, "3 of its writes are gone, with 6")):
             assert count in side.coordinator.fence.fenced[0]
