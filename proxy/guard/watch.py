@@ -198,7 +198,10 @@ class StoreWatch:
         known = Remembered(self._identity, self._coordinator.fence.states(), self._topics.change)
         await remember(self._storage, side, known, own)
         if superseded:
-            await self._storage.delete([key for other in superseded for key in keys_of(other)])
+            # Perhaps they have stored more meanwhile: a side that was cut off, and is not over.
+            now = await read_sides(self._storage, self._identity)
+            unchanged = [other for other in superseded if now.get(other) == sides[other]]
+            await self._storage.delete([key for other in unchanged for key in keys_of(other)])
 
     async def _ask_for(self, sides: Mapping[str, Remembered]) -> list[str]:
         """Ask the store for the state that other sides know; it fences the shards that lack some of it.
