@@ -67,14 +67,17 @@ class ShadowEnds:
         while True:
             left = {partition: topic_id for partition, topic_id in logs.items() if partition not in ends}
             known = self._known_leaders(left)
-            early = asyncio.ensure_future(self._ends_at(known))
+            early: dict[Partition, int] = {}
+            leaders: _Leaders = {}
+            asking = asyncio.ensure_future(self._read_all(known, early))
             try:
                 leaders = await self._leaders(ask, left)
                 if known.items() <= leaders.items():
-                    ends.update(await early)
+                    await asking
             finally:
-                early.cancel()  # of leaders that changed, and one of them may hang
-            ends.update(await self._ends_at({one: leader for one, leader in leaders.items() if one not in ends}))
+                asking.cancel()  # one of the known leaders may hang; what the others have said counts
+                ends.update((one, end) for one, end in early.items() if known[one] == leaders.get(one))
+            await self._read_all({one: leader for one, leader in leaders.items() if one not in ends}, ends)
             if logs.keys() <= ends.keys():
                 return
             await asyncio.sleep(pause_s)
@@ -111,14 +114,12 @@ class ShadowEnds:
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
-    async def _ends_at(self, leaders: _Leaders) -> dict[Partition, int]:
-        """Read the ends at these leaders; without those of leaders that do not answer."""
+    async def _read_all(self, leaders: _Leaders, ends: dict[Partition, int]) -> None:
+        """Read the ends at these leaders, each as soon as it answers."""
         epochs: defaultdict[int, dict[Partition, int]] = defaultdict(dict)
         for partition, leader in leaders.items():
             epochs[leader.node_id][partition] = leader.epoch
-        ends: dict[Partition, int] = {}
         await asyncio.gather(*(self._read_at(node_id, some, ends) for node_id, some in epochs.items()))
-        return ends
 
     async def _read_at(self, node_id: int, epochs: Mapping[Partition, int], ends: dict[Partition, int]) -> None:
         """Read the ends at one leader. If it does not answer, another one may lead soon."""

@@ -114,9 +114,10 @@ class Enlisting:
         self.caught_up: list[set[tuple[bytes, int]]] = []
         cluster: Any = Cluster()
         connect: Any = lambda node_id: Broker(self.brokers, node_id)  # noqa: E731
+        self.ends = ShadowEnds(cluster, connect)
         self.enlistments = Enlistments(
             self.coordinator.transactions,
-            ShadowEnds(cluster, connect),
+            self.ends,
             self._catch_up,
             ThrottledLog(lambda: 0.0),
             timeout_s=1.0,
@@ -183,6 +184,22 @@ async def test_a_former_leader_that_hangs_is_not_waited_for(enlisting: Enlisting
     enlisting.brokers.leaders[0], enlisting.brokers.epochs[0] = 2, 6
     enlisting.brokers.hanging = 1
     assert await enlisting.enlist()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_leader_that_hangs_does_not_cost_the_ends_of_others(enlisting: Enlisting, is_known: bool) -> None:
+    async def ask(api_key: int, version: int, body: bytes) -> memoryview:
+        return memoryview(enlisting.brokers.answer(api_key, version, body))
+
+    if is_known:
+        assert await enlisting.enlist()
+    enlisting.brokers.hanging = 1
+    enlisting.brokers.ends = {0: 4, 1: 2}
+    ends: dict[tuple[str, int], int] = {}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await enlisting.ends.read(ask, EXPECTED.logs, ends)
+    assert ends == {("diskless", 1): 2}
 
 
 async def test_the_leader_of_an_earlier_topic_of_the_name_is_not_asked(enlisting: Enlisting) -> None:
