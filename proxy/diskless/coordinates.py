@@ -28,7 +28,7 @@ from proxy.coordinator.interface import (
     Row,
     RunAnswer,
 )
-from proxy.diskless.rows_ahead import RowsAhead, answer_of, rows_for
+from proxy.diskless.rows_ahead import RowsAhead, aborted_in, rows_for
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.telemetry.throttled_log import ThrottledLog
 
@@ -103,8 +103,8 @@ class _Tail:
     def answer(self, rows: Sequence[Row]) -> LogAnswer:
         """Return an answer with some of the rows."""
         stable = max(self.last_stable_offset, self.log_start_offset)
-        whole = LogAnswer(NONE, (), self.log_start_offset, self.high_watermark, stable, tuple(self.aborted))
-        return answer_of(whole, rows)
+        aborted = aborted_in(self.aborted, rows)
+        return LogAnswer(NONE, tuple(rows), self.log_start_offset, self.high_watermark, stable, aborted)
 
     def extend(self, news: Announcement) -> None:
         """Take over an announcement that begins at the end of the tail."""

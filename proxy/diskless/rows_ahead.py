@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
+from proxy.coordinator.interface_transactions import AbortedTransaction
 from proxy.protocol.errors import NONE
 
 Partition = tuple[bytes, int]
@@ -71,7 +72,7 @@ class RowsAhead:
             self._stretches[partition] = _Stretch(answer, now_s)
             if len(self._stretches) > _MAX_STRETCHES:
                 self._stretches.popitem(last=False)
-        return answer_of(answer, rows_for(answer.rows, 0, request.max_bytes))
+        return _answer_of(answer, rows_for(answer.rows, 0, request.max_bytes))
 
     def find(
         self, request: FindRequest, *, not_before_s: float, committed: bool, fewer: bool = False
@@ -93,7 +94,7 @@ class RowsAhead:
         if not chosen or (not fewer and sum(row.length for row in chosen) < request.max_bytes):
             return None
         self._stretches.move_to_end(partition)
-        return answer_of(answer, chosen)
+        return _answer_of(answer, chosen)
 
     def note(self, partition: Partition, log_start_offset: int, high_watermark: int, last_stable_offset: int) -> None:
         """Note bounds of a log. If its start has moved since the coordinator returned the rows, they are forgotten."""
@@ -128,10 +129,13 @@ def rows_for(rows: Sequence[Row], first: int, max_bytes: int) -> list[Row]:
     return chosen
 
 
-def answer_of(answer: LogAnswer, rows: Sequence[Row]) -> LogAnswer:
-    """Return an answer with some of its rows, and the aborted transactions that may have records in them."""
-    aborted = answer.aborted
-    if aborted:
-        first, end = (rows[0].base_offset, rows[-1].last_offset + 1) if rows else (0, 0)
-        aborted = tuple(one for one in aborted if one.last_offset >= first and one.first_offset < end)
-    return answer._replace(rows=tuple(rows), aborted=aborted)
+def aborted_in(aborted: Sequence[AbortedTransaction], rows: Sequence[Row]) -> tuple[AbortedTransaction, ...]:
+    """Return the transactions that may have records in the rows."""
+    if not aborted or not rows:
+        return ()
+    first, end = rows[0].base_offset, rows[-1].last_offset + 1
+    return tuple(one for one in aborted if one.last_offset >= first and one.first_offset < end)
+
+
+def _answer_of(answer: LogAnswer, rows: Sequence[Row]) -> LogAnswer:
+    return answer._replace(rows=tuple(rows), aborted=aborted_in(answer.aborted, rows))
