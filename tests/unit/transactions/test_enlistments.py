@@ -179,6 +179,20 @@ async def test_the_end_of_a_former_leader_does_not_count(enlisting: Enlisting) -
     assert enlisting.from_offset(0) == 4
 
 
+async def test_it_does_not_count_if_it_comes_before_the_coordinator_answers(enlisting: Enlisting) -> None:
+    async def ask(api_key: int, version: int, body: bytes) -> memoryview:
+        await asyncio.sleep(0.01)
+        return memoryview(enlisting.brokers.answer(api_key, version, body))
+
+    assert await enlisting.enlist()
+    enlisting.brokers.leaders[0], enlisting.brokers.epochs[0] = 2, 6
+    enlisting.brokers.former_ends[1, 0] = 0
+    enlisting.brokers.ends = {0: 4, 1: 2}
+    ends: dict[tuple[str, int], int] = {}
+    await enlisting.ends.read(ask, EXPECTED.logs, ends)
+    assert ends == {("diskless", 0): 4, ("diskless", 1): 2}
+
+
 async def test_a_former_leader_that_hangs_is_not_waited_for(enlisting: Enlisting) -> None:
     assert await enlisting.enlist()
     enlisting.brokers.leaders[0], enlisting.brokers.epochs[0] = 2, 6
