@@ -219,8 +219,10 @@ class Coordinates:
         So a client that this proxy has answered can read here what it was answered, even before the announcement has
         come.
         """
-        self._ahead.note((topic_id, partition), log_start_offset, high_watermark, last_stable_offset)
-        tail = self._tails.get((topic_id, partition))
+        log = topic_id, partition
+        if self._ahead:  # rarely: a commit notes thousands of logs in one step
+            self._ahead.note(log, log_start_offset, high_watermark, last_stable_offset)
+        tail = self._tails.get(log)
         if tail is not None:
             tail.know(high_watermark, last_stable_offset)
             self._raise_log_start(tail, log_start_offset)

@@ -48,6 +48,10 @@ class RowsAhead:
     def __init__(self) -> None:
         self._stretches: OrderedDict[Partition, _Stretch] = OrderedDict()
 
+    def __len__(self) -> int:
+        """Return the number of logs of which rows are kept."""
+        return len(self._stretches)
+
     def widened(self, requests: Sequence[FindRequest]) -> list[FindRequest]:
         """Return the requests of one call, for more rows if a reader goes on where the log was read last."""
         times = min(_MOST_TIMES, _TIMES_IN_ALL // len(requests))
