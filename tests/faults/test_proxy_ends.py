@@ -45,6 +45,7 @@ def uncommitted(stack: Stack) -> float:
 
 
 def test_nothing_is_lost_or_repeated_if_a_proxy_is_killed_under_load(stack: Stack) -> None:
+    at_rest = uncommitted(stack)
     with load_of(stack) as load:
         for rack in ("rack-a", "rack-b"):
             wait_for_more(load, DISKLESS)
@@ -54,9 +55,8 @@ def test_nothing_is_lost_or_repeated_if_a_proxy_is_killed_under_load(stack: Stac
 
         # Between commit and answer: the producers must resend batches that are committed already.
         wait_for_more(load, DISKLESS)
-        before = uncommitted(stack)
         stack.pause("redis")
-        wait_for(lambda: uncommitted(stack) > before, "no commit lies before the hanging store")
+        wait_for(lambda: uncommitted(stack) > at_rest, "no commit lies before the hanging store")
         wait_for_more(load, CLASSIC, 100)
         stack.kill_proxy("rack-c")
         stack.resume("redis")  # now Redis carries them out, and the answers have no receiver
