@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +65,8 @@ class BrokerSide:
         """True if `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
         self.connecting: asyncio.Task[None] | None = None
         """The task that reaches a broker, for the first time or again."""
-        self._was_silent = False
-        """True if the client's own broker did not answer, and was left."""
+        self._left_silent: int | None = None
+        """The broker that did not answer, and was left last: the client's own, or one that stood in for it."""
         self._reached_again_s = _NEVER_S
         """Time when a broker was reached again last."""
         self._tried_own_s = _NEVER_S
@@ -91,7 +92,9 @@ class BrokerSide:
         """
         own = not (self._was_just_reached_again or self._was_silent)
         others = self._others_serve()
-        upstream, failure = await reach(self._cluster, self._session.node_id, self._make, others=others, own=own)
+        upstream, failure = await reach(
+            self._cluster, self._session.node_id, self._make, others=others, own=own, last=self._left_silent
+        )
         self.stands_in = bool(failure)
         if self.upstream is not None:
             self._reached_again_s = self._now()
@@ -110,6 +113,10 @@ class BrokerSide:
             # A broker that is killed may still take a connection before its port is closed: then another is asked.
             return self._others_serve() and self._session.node_id is not None and not self.stands_in
         return self._others_serve() or reads_near
+
+    @property
+    def _was_silent(self) -> bool:
+        return self._left_silent is not None and self._left_silent == self._session.node_id
 
     @property
     def _was_just_reached_again(self) -> bool:
@@ -139,7 +146,7 @@ class BrokerSide:
 
     def return_to(self, own: BrokerConnection) -> None:
         """Leave the broker that stands in, which owes nothing, for the client's own."""
-        left, self.upstream, self.stands_in, self._was_silent = self.upstream, own, False, False
+        left, self.upstream, self.stands_in, self._left_silent = self.upstream, own, False, None
         self._reached_again_s = self._now()
         if left is not None:
             left.forsake()
@@ -227,26 +234,36 @@ class BrokerSide:
             upstream = self.upstream
 
     async def _left_if_silent(self, upstream: BrokerConnection, asking: Coroutine[Any, Any, memoryview]) -> memoryview:
-        """Wait for the answer; a broker that is silent loses the connection. Raises BrokerUnreachable."""
+        """Wait for the answer; a broker that is silent loses the connection. Raises BrokerUnreachable.
+
+        One that must not be left yet may be, once the pause after the last one is over.
+        """
         task = asyncio.get_running_loop().create_task(asking)
         received = upstream.bytes_received
         try:
-            await wait_in_steps(task, self._answers_within_s)
-            if not task.done() and upstream.bytes_received == received and self._may_leave(upstream):
-                self._was_silent = upstream.node_id == self._session.node_id
-                if self._session.node_id is None and upstream.node_id is not None:
-                    self._cluster.silent.note(upstream.node_id)  # of all brokers, another one is tried first then
-                upstream.close()
+            for _ in range(1 + math.ceil(LEAST_PAUSE_S / self._answers_within_s)):
+                await wait_in_steps(task, self._answers_within_s)
+                if task.done() or upstream.bytes_received != received:
+                    break
+                if upstream.node_id is not None and self._may_leave(upstream):
+                    self._left_silent = upstream.node_id
+                    if self._session.node_id is None:
+                        self._cluster.silent.note(upstream.node_id)  # of all brokers, another one is tried first then
+                    upstream.close()
+                    break
             return await task
         finally:
             drop(task)
 
     def _may_leave(self, upstream: BrokerConnection) -> bool:
-        """Return whether another broker may answer in the place of this one, and the client misses nothing."""
-        if upstream.node_id is None or upstream.owes_the_client:
+        """Return whether another broker will be asked in the place of this one, and the client misses nothing."""
+        if upstream.owes_the_client or not self.may_be_replaced(reads_near=False):
             return False
-        silent = self._cluster.silent
-        return any(node not in silent for node in self._cluster.view.brokers if node != upstream.node_id)
+        others = self._cluster.view.brokers.keys() - {
+            upstream.node_id,
+            self._session.node_id if self.stands_in else None,
+        }
+        return any(node not in self._cluster.silent for node in others)
 
     async def exchange_token(self, token: bytes) -> memoryview:
         """Send a SASL token without header to the broker, and return its answer. Raises BrokerUnreachable."""

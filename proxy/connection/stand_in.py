@@ -60,7 +60,13 @@ class Reached(NamedTuple):
 
 
 async def reach(
-    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, others: bool, own: bool = True
+    cluster: Cluster,
+    node_id: int | None,
+    make: Callable[[], BrokerConnection],
+    *,
+    others: bool,
+    own: bool = True,
+    last: int | None = None,
 ) -> Reached:
     """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
 
@@ -83,7 +89,8 @@ async def reach(
             failure, cause = str(error), error.__cause__
         upstream.forsake()
     for other in sorted(
-        cluster.view.brokers.keys() - {node_id}, key=lambda node: (node in cluster.silent, cluster.distance(node))
+        cluster.view.brokers.keys() - {node_id},
+        key=lambda node: (node == last or node in cluster.silent, cluster.distance(node)),
     ):
         upstream = make()
         try:

@@ -359,3 +359,30 @@ async def test_a_broker_that_is_slow_is_waited_for(why: str) -> None:
         sent.answer(frame[:6])
     await asyncio.sleep(0.1)
     assert (len(sent.cluster.transports), sent.client.closing, sent.broker.closing) == (1, False, False)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("third", [True, False])
+async def test_a_broker_that_stands_in_and_is_slow_is_left_only_if_another_one_may_be_asked(third: bool) -> None:
+    """Right after a broker was reached no other one is: to leave it then would end the client's connection."""
+    sent = await asking_client()
+    if not third:
+        del sent.cluster.view.brokers[3]
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    await turns()
+    other = await lose_broker(sent, down=True)
+    assert sent.connection.broker_side.stands_in
+    await until(lambda: bool(other.written))
+    await asyncio.sleep(0.05)
+    assert (sent.client.closing, other.closing) == (False, False)
+    assert sent.now_s is not None
+    sent.now_s += stand_in.LEAST_PAUSE_S
+    if third:
+        await until(lambda: sent.broker is not other and bool(sent.broker.written))
+    else:
+        await asyncio.sleep(0.05)
+    assert sent.cluster.asked == [OWN, OWN, OTHER, *([OWN, 3] if third else [])]
+    (asked,) = sent.broker.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
+    await turns()
+    assert (sent.client.frames(), sent.client.closing) == ([response(1, b"yes")[4:]], False)
