@@ -38,8 +38,8 @@ FAR_RACK, LEADER = "rack-b", 1
 TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_NAME = "unused"
 NAMED_VERSIONS = (4, 10, 12)
-LIMIT = 1 << 20
-"""Bytes per second."""
+LIMIT = 1 << 18
+"""Bytes per second. A client that reads more slowly, because others need the machine, is not throttled."""
 TOLERANCE = 0.15
 BURST_BYTES = 10 * LIMIT
 MEASURED_S = 4.0
@@ -248,7 +248,7 @@ def test_a_limited_user_gets_its_rate_although_the_proxy_reads(
 
     with far_wire(secure, limited) as wire:
         wait_for(lambda: error_codes(wire, 4, classic) == {0}, "alice may read")
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
         while size < BURST_BYTES or not any(throttled_ms):
             take(wire)
             assert time.monotonic() < deadline, "nobody throttles"
