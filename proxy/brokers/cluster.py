@@ -13,6 +13,7 @@ from proxy.brokers.silent import SilentBrokers
 from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
 from proxy.config import Settings, parse_address
 from proxy.process.keep_alive import keep_alive
+from proxy.process.newest import Newest
 from proxy.protocol.api_keys import METADATA
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import Broker, metadata_brokers, metadata_cluster_id
@@ -51,7 +52,7 @@ class Cluster:
         self.access = BrokerAccess(settings)
         self.service = self.connection_to_any(settings.brokers.request_timeout_ms / 1000)
         self.silent = SilentBrokers()
-        self.racks_seen: dict[int, str] = {}
+        self.racks_seen: Newest[int, str] = Newest(_MAX_RACKS_SEEN)
         """Racks of brokers that live, or have lived since this process began."""
 
     async def refresh(self) -> None:
@@ -91,11 +92,9 @@ class Cluster:
             return
         self.view = ClusterView(live)
         for node, broker in live.items():
-            self.racks_seen.pop(node, None)  # the last one seen is the last one forgotten
+            self.racks_seen.pop(node, None)
             if broker.rack:
-                self.racks_seen[node] = broker.rack
-        while len(self.racks_seen) > _MAX_RACKS_SEEN:
-            del self.racks_seen[next(iter(self.racks_seen))]
+                self.racks_seen.note(node, broker.rack)
         self._take_brokers(live.keys())
 
     async def connect(self, node_id: int | None, protocol: BrokerConnection) -> None:

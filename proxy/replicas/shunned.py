@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from proxy.process.newest import Newest
 from proxy.replicas.choice import NOBODY
 
 _MAX_SHUNNED = 10_000
@@ -33,7 +34,7 @@ class Shunned:
         """How long replicas whose reads were slow were shunned last, and until when."""
         self._of_partition: dict[tuple[str, int], frozenset[int]] = {}
         self._brokers: frozenset[int] = NOBODY
-        self._refused_until_s: dict[str, float] = {}
+        self._refused_until_s: Newest[str, float] = Newest(max_replicas)
         """End of the time by topic; kept after that time, so that it is reported only once."""
         self._version = 0
 
@@ -80,10 +81,8 @@ class Shunned:
 
     def refuse(self, topic: str, for_s: float) -> bool:
         """Send no request for a topic that the proxy may not read for `for_s` seconds; return whether that is new."""
-        is_news = self._refused_until_s.pop(topic, None) is None
-        self._refused_until_s[topic] = self._now() + for_s
-        if len(self._refused_until_s) > self._max_replicas:
-            del self._refused_until_s[next(iter(self._refused_until_s))]
+        is_news = topic not in self._refused_until_s
+        self._refused_until_s.note(topic, self._now() + for_s)
         return is_news
 
     def is_refused(self, topic: str) -> bool:

@@ -15,7 +15,6 @@ a transaction asks once for each of its partitions.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from proxy.client.client import Client
 from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_transactions import NO_MARKERS
+from proxy.process.newest import Newest
 from proxy.protocol.api_keys import FIND_COORDINATOR
 from proxy.protocol.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -91,9 +91,9 @@ class Additions:
         self._catch_up = catch_up
         self._throttled_log = throttled_log
         self.timeout_s = timeout_s
-        self._known: OrderedDict[tuple[Log, int], tuple[ProducerIn, int]] = OrderedDict()
+        self._known: Newest[tuple[Log, int], tuple[ProducerIn, int]] = Newest(_MAX_KNOWN)
         """Producer and end, by log and producer ID."""
-        self._places: OrderedDict[str, int] = OrderedDict()
+        self._places: Newest[str, int] = Newest(_MAX_KNOWN)
         """Transaction coordinators that have added something, by transactional ID."""
         self._doubtful: set[Log] = set()
         """Logs whose last end was of no use."""
@@ -164,11 +164,7 @@ class Additions:
     def _note(self, asked: AddedPartitions, ends: Mapping[Partition, int]) -> None:
         producer = ProducerIn(asked.transactional_id, asked.producer_id, asked.producer_epoch)
         for partition, end in ends.items():
-            key = (asked.logs[partition], partition[1]), asked.producer_id
-            self._known[key] = producer, end
-            self._known.move_to_end(key)
-        while len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
+            self._known.note(((asked.logs[partition], partition[1]), asked.producer_id), (producer, end))
 
     async def _add(
         self, client: Client, request: Request, asked: AddedPartitions
@@ -180,7 +176,7 @@ class Additions:
         loop = asyncio.get_running_loop()
         until_s, pause_s = loop.time() + _CONCURRENT_S, _FIRST_PAUSE_S
         answers: Answers = dict.fromkeys(asked.logs, NOT_COORDINATOR)
-        node_id = self._places.pop(asked.transactional_id, None)
+        node_id = self._places.pop(asked.transactional_id, None)  # it is noted again unless this fails
         while True:
             if node_id is None:
                 node_id = await self._find(client, request, asked.transactional_id)
@@ -194,9 +190,7 @@ class Additions:
                 node_id = None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        self._places[asked.transactional_id] = node_id
-        while len(self._places) > _MAX_KNOWN:
-            self._places.popitem(last=False)
+        self._places.note(asked.transactional_id, node_id)
         return coordinator, answers
 
     def _report_denial(self, asked: AddedPartitions) -> None:

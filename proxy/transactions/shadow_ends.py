@@ -12,7 +12,7 @@ the same epoch: both were asked after the partition was added.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from proxy.brokers.cluster import Cluster
 from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import LATEST_TIMESTAMP
+from proxy.process.newest import Newest
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE
 from proxy.wire.errors import ProtocolError
@@ -54,7 +55,7 @@ class ShadowEnds:
         self._cluster = cluster
         self._connect = connect
         self._connections: dict[int, ServiceConnection] = {}
-        self._known: OrderedDict[tuple[bytes, int], _Leader] = OrderedDict()
+        self._known: Newest[tuple[bytes, int], _Leader] = Newest(_MAX_KNOWN)
         """Leaders as the coordinator named them last, by topic ID and partition."""
 
     async def read(self, ask: Ask, logs: Logs, ends: dict[Partition, int]) -> None:
@@ -105,14 +106,8 @@ class ShadowEnds:
                 # A topic of another ID was created under the same name; its log has other offsets.
                 if logs.get((topic.name, index)) == topic.topic_id and state.leader >= 0:
                     leader = leaders[topic.name, index] = _Leader(state.leader, state.leader_epoch)
-                    self._note(topic.topic_id, index, leader)
+                    self._known.note((topic.topic_id, index), leader)
         return leaders
-
-    def _note(self, topic_id: bytes, index: int, leader: _Leader) -> None:
-        self._known[topic_id, index] = leader
-        self._known.move_to_end((topic_id, index))
-        while len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
 
     async def _read_all(self, leaders: _Leaders, ends: dict[Partition, int]) -> None:
         """Read the ends at these leaders, each as soon as it answers."""
