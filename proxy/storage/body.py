@@ -1,14 +1,17 @@
-"""The body of an upload, sent from its place in memory.
+"""The bodies of uploads and of answers: a segment is sent from its place in memory, and read into one place.
 
 The S3 client takes a body as a file. An `io.BytesIO` copies a segment three times: when it is made, when it is read,
 and when the HTTP client joins the pieces. Here, what is read is a view.
+
+The HTTP client returns a body in the pieces in which it came. To read it whole joins them, and the cache, which writes
+offsets into a segment, copies it again. Here, each piece is copied once.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from typing import cast
+from typing import Protocol, cast
 
 from proxy.storage.interface import Buffer
 
@@ -46,3 +49,24 @@ class Body(io.BytesIO):
             raise ValueError(f"position {start + offset} is before the beginning")
         self._at = start + offset
         return self._at
+
+
+_PIECE_BYTES = 1_048_576
+"""More than comes at a time."""
+
+
+class Answer(Protocol):
+    """The body of an answer."""
+
+    async def read(self, amount: int) -> bytes:
+        """Return what has come, and `amount` at most; nothing at the end."""
+
+
+async def read_whole(answer: Answer, expected_bytes: int) -> bytearray:
+    """Read a body to its end, into memory for `expected_bytes`; it may have more or fewer."""
+    data, at = bytearray(expected_bytes), 0
+    while part := await answer.read(_PIECE_BYTES):
+        data[at : at + len(part)] = part
+        at += len(part)
+    del data[at:]
+    return data

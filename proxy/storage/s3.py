@@ -18,7 +18,7 @@ from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
 from proxy.storage import probe
-from proxy.storage.body import Body
+from proxy.storage.body import Body, read_whole
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_client import client_config, open_session, upload_parameters
@@ -181,13 +181,14 @@ class S3Storage:
         except ClientError as error:
             raise _answered(error) from error
 
-    async def _get(self, key: str, wanted: dict[str, str]) -> tuple[int, bytes]:
+    async def _get(self, key: str, wanted: dict[str, str]) -> tuple[int, bytearray]:
         """Status and bytes. The client repeats a request that failed, but not one whose body was cut off."""
         for attempt in range(1, self._settings.max_attempts + 1):
             answer = await self._send("get_object", key, **wanted)
             try:
                 async with asyncio.timeout(self._longest_s), answer["Body"] as body:
-                    return answer["ResponseMetadata"]["HTTPStatusCode"], await body.read()
+                    data = await read_whole(body, answer.get("ContentLength", 0))
+                return answer["ResponseMetadata"]["HTTPStatusCode"], data
             except Exception:
                 if attempt == self._settings.max_attempts:
                     raise

@@ -1,7 +1,8 @@
-"""The body of an upload reads as a file in memory does, and copies nothing."""
+"""The body of an upload reads as a file in memory does, and copies nothing. An answer is read whole."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.storage.body import Body
+from proxy.storage.body import Body, read_whole
 
 SIZES = st.none() | st.integers(-1, 12)
 STEPS = st.lists(
@@ -47,3 +48,20 @@ def test_what_is_read_is_a_view_of_the_data(kind: type) -> None:
 def test_a_position_before_the_beginning_is_an_error() -> None:
     with pytest.raises(ValueError, match="position -1 is before the beginning"):
         Body(b"0123").seek(-1)
+
+
+class Pieces:
+    """The body of an answer."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    async def read(self, amount: int) -> bytes:
+        return next(self._pieces, b"")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=5), max_size=5), st.integers(0, 30))
+def test_an_answer_is_read_whole_whatever_size_was_expected(pieces: list[bytes], expected_bytes: int) -> None:
+    data = asyncio.run(read_whole(Pieces(pieces), expected_bytes))
+    assert type(data) is bytearray
+    assert data == b"".join(pieces)

@@ -118,7 +118,7 @@ async def test_a_body_that_never_ends_is_given_up(storage: S3Storage, monkeypatc
         async def __aexit__(self, *_: object) -> None:
             pass
 
-        async def read(self) -> bytes:
+        async def read(self, amount: int) -> bytes:
             await asyncio.Event().wait()
             return b""
 
