@@ -49,6 +49,8 @@ from proxy.wire.steps import Steps, in_slices
 log = structlog.get_logger()
 
 _RETRIABLE = "producers get a retriable error"
+_UNSEEN = frozenset({REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED})
+"""Errors of runs that the coordinator did not look at."""
 _RETRY_FIRST_S = 0.02
 _RETRY_LONGEST_S = 1.0
 
@@ -252,6 +254,8 @@ class WalBuffer:
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
         unknown: set[Partition] = set()
+        seen = False
+        """True if the coordinator has looked at a run."""
         segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, self._grace_ms)
         while runs := [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]:
             try:
@@ -262,6 +266,7 @@ class WalBuffer:
                 failure = error
             else:
                 self._heard(answers)
+                seen = seen or any(run.error_code not in _UNSEEN for run in answers)
                 await self._settle(segment, built, answers)
                 left = {(run.topic_id, run.partition) for run in answers if run.error_code == REQUEST_TIMED_OUT}
                 refused = segment.waiting.keys() - left
@@ -276,6 +281,9 @@ class WalBuffer:
                 log.warning("commit_retried", reason=str(failure))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
+        if not seen:
+            self._stats.commit_failures += 1
+            return
         self._stats.commit_seconds.observe(loop.time() - began_s)
         self.recent.committed(built.segment, loop.time() - began_s)
 

@@ -332,6 +332,7 @@ async def test_a_segment_is_committed_until_its_object_may_be_taken_for_an_orpha
     assert len(coordinator.logs[TOPIC, 0].rows) == (error_code == NONE)
     assert [line["event"] for line in logged] == ["commit_too_late"] * late_ms
     assert wal._stats.refused_unseen_batches == late_ms
+    assert (wal._stats.commit_seconds.count, wal._stats.commit_failures) == (1 - late_ms, late_ms)
 
 
 @pytest.mark.parametrize(("late_ms", "error_code"), [(0, NONE), (1, REQUEST_TIMED_OUT)])
@@ -393,6 +394,7 @@ async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent
     await wal.drain()
     assert producer.codes(0)[3] == NONE
     assert wal._stats.index_full_batches == 2
+    assert wal._stats.commit_failures == 0, "other runs of these segments were committed"
 
 
 async def test_nobody_knows_where_a_refusal_follows_a_commit_that_was_not_answered() -> None:
