@@ -155,7 +155,11 @@ class Ledger:
     def _duplicate(self, rack: str, producer: int, sequence: int, partition: int, offset: int) -> None:
         if (producer, sequence) not in self._duplicated:
             self._duplicated.add((producer, sequence))
-            self._find(f"{_name(producer, sequence)} was read again in {rack} at {_place(partition, offset)}")
+            sent = self._producers[producer]
+            first = _place(sent.partitions[sequence], sent.offsets[sequence])
+            self._find(
+                f"{_name(producer, sequence)} was read again in {rack} at {_place(partition, offset)}, after {first}"
+            )
 
     def _mismatch(self, producer: int, sequence: int, what: str) -> None:
         if (producer, sequence) not in self._mismatched:
