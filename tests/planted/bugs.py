@@ -134,8 +134,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "an idempotent retry is stored again",
         "proxy/coordinator/lua/commit_producers.lua",
-        "      local remembered_at = find_duplicate(state, first .. after)\n",
-        "      local remembered_at = nil\n",
+        "local remembered_at = find_duplicate(state, first .. after)",
+        "local remembered_at = nil",
         ("tests/integration/coordinator/test_contract_producers.py",),
     ),
     Bug(

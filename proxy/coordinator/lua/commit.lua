@@ -16,10 +16,11 @@
 -- A commit costs the server a bounded number of calls, however many runs it has: each of them reads or writes what all runs
 -- need. A new row is packed once: the same bytes are in the index and in the announcement.
 --
--- Nearly all commits are plain, and the first ones of their segments. Each call creates all functions again, and that takes time for
--- each outer variable that a function uses. So runs are worked out in one loop without a function, and the functions for idempotent
--- producers (commit_producers.lua), transactions (commit_transactions.lua) and the answers of an earlier try (commit_retries.lua) are
--- created when the first run needs them.
+-- Nearly all commits are plain, and the first ones of their segments; nearly all runs are one batch. Each call creates all functions
+-- again, and that takes time for each outer variable that a function uses. So runs are worked out in one loop without a function, and
+-- the functions for idempotent producers (commit_producers.lua), transactions (commit_transactions.lua) and the answers of an earlier
+-- try (commit_retries.lua) are created when the first run needs them. A call of a function costs as much as several table accesses, so
+-- each run and its first batch are parsed by one.
 --
 -- Transactions cost a plain commit one comparison a run. A batch may also be EARLY because the marker that ends its producer's transaction
 -- before it was not applied yet.
@@ -27,15 +28,15 @@
 local KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED = 56, 89
 local ANSWERS_KEPT_MS, KEPT_BEYOND_MS = 3600000, 600000 -- without a time after which it is too late, and beyond it
 local ANSWERS_AT = 9 -- after the time until which they count
+local ANSWERS = '>I4I4' -- how many, and the bytes of each; then all topic IDs and partitions, then all answers
 local MOST_FIELDS_PER_CALL = 1000
 
-local RUN = '>c20I4I4B'
-local BATCH, BATCH_BYTES, ID_AT, ID_BYTES = '>I4I4i8c8i2c4c4', 34, 16, 8
-local ANSWER_HEAD_BYTES = 18 -- i16 error, i64 log start, i64 high watermark
+local BATCH, BATCH_BYTES = '>I4I4i8c8i2c4c4', 34
+local RUN_AND_BATCH = '>xxxxxxxxxxxxxxxxxxxxI4I4BI4I4i8c8i2c4c4' -- without the partition; then the first batch
+local NO_ID = '\255\255\255\255\255\255\255\255'
 local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2i8i8B', 19 -- error, base offset, append time (or -1), what it is
 local ONE_ANSWER = '>i2i8i8i2i8i8B' -- a head and one BATCH_ANSWER
 local MEMBER = '>c20i8i8Bi8c16I4I4i8i8i8' -- topic ID and partition, then a ROW
-local PRODUCER = '>i2i8' -- epoch, time of the last append; then REMEMBERED (commit_producers.lua)
 local LOG_APPEND_TIME = 0x10 -- in the format of a ROW
 local LOG_BEFORE = '>i8i8i8i8i8i8i8xxxxxxxxi8' -- a LOG without what a commit replaces unseen
 
@@ -47,26 +48,33 @@ local now = clock()
 local answers_key, producers_key = prefix .. 'answers:' .. pass .. segment, prefix .. 'producers'
 
 -- The logs and producers of all runs.
-local partitions, positions, counts, are_by_append_time, starts, run_count = {}, {}, {}, {}, {}, 0 -- starts: of the batches of each run
-local producers, fields = {}, {} -- states by field of the producers' hash, false where there is none or it has expired; the fields
+local partitions, starts, run_count = {}, {}, 0 -- starts: of the runs, in the request
+local fields, field_count = {}, 0 -- of the producers' hash
+local producers, expired = {}, {} -- their states by field: false where there is none or it has expired; those that have expired
 do
+  local PARTITION_COUNT_AND_ID = '>c20xxxxI4xxxxxxxxxxxxxxxxxc8' -- of a run; the first batch's producer
+  local RUN_BYTES, ID_AT, ID_BYTES = 29, 16, 8
   local at, end_of_request = 1, #request
   while at <= end_of_request do
-    local partition, position, count, by_append_time, batches_at = parse(RUN, request, at)
+    local partition, count, id = parse(PARTITION_COUNT_AND_ID, request, at)
     run_count = run_count + 1
-    partitions[run_count], positions[run_count], counts[run_count] = partition, position, count
-    are_by_append_time[run_count], starts[run_count] = by_append_time == 1, batches_at
-    local id_at = batches_at + ID_AT
-    at = batches_at + count * BATCH_BYTES
-    while id_at < at do
-      if byte(request, id_at) < 128 then -- not negative: the producer is idempotent
-        local field = partition .. sub(request, id_at, id_at + ID_BYTES - 1)
+    partitions[run_count], starts[run_count] = partition, at
+    local id_at = at + RUN_BYTES + ID_AT
+    at = at + RUN_BYTES + count * BATCH_BYTES
+    while true do
+      if id ~= NO_ID and byte(id) < 128 then -- not negative: the producer is idempotent
+        local field = partition .. id
         if producers[field] == nil then
           producers[field] = false
-          fields[#fields + 1] = field
+          field_count = field_count + 1
+          fields[field_count] = field
         end
       end
       id_at = id_at + BATCH_BYTES
+      if id_at > at then
+        break
+      end
+      id = sub(request, id_at, id_at + ID_BYTES - 1)
     end
     if has_kinds then
       at = at + count * 9 -- KIND_BYTES of commit_transactions.lua
@@ -74,17 +82,19 @@ do
   end
 end
 local logs = call('HMGET', logs_key, unpack(partitions))
-local has_state = {} -- states by field of the producers that are in the store, expired or not
-for at = 1, #fields, MOST_FIELDS_PER_CALL do
-  local last = math.min(at + MOST_FIELDS_PER_CALL - 1, #fields)
+for at = 1, field_count, MOST_FIELDS_PER_CALL do
+  local PRODUCER = '>i2i8' -- epoch, time of the last append; then REMEMBERED (commit_producers.lua)
+  local last = math.min(at + MOST_FIELDS_PER_CALL - 1, field_count)
   local states = call('HMGET', producers_key, unpack(fields, at, last))
   for index = at, last do
     local state = states[index - at + 1]
     if state then
-      local field = fields[index]
       local _, last_append = parse(PRODUCER, state)
-      has_state[field] = state
-      producers[field] = now - last_append < expires_after and state
+      if now - last_append < expires_after then
+        producers[fields[index]] = state
+      else
+        expired[fields[index]] = state
+      end
     end
   end
 end
@@ -97,11 +107,15 @@ if #stored >= ANSWERS_AT and parse('>i8', stored) < now then
   stored = '' -- records of a journal are applied faster than they were written, so the server's own expiry may come later
 end
 do
+  local HEAD_BYTES = 18 -- i16 error, i64 log start, i64 high watermark
   local at = ANSWERS_AT
   while at <= #stored do
-    local key, length, from = parse('>c20I4', stored, at)
-    at = from + length
-    answered[key] = sub(stored, from + ANSWER_HEAD_BYTES, at - 1)
+    local count, part_bytes, from = parse(ANSWERS, stored, at)
+    at = from + count * PARTITION_BYTES
+    for key_at = from, at - 1, PARTITION_BYTES do
+      answered[sub(stored, key_at, key_at + PARTITION_BYTES - 1)] = sub(stored, at + HEAD_BYTES, at + part_bytes - 1)
+      at = at + part_bytes
+    end
   end
 end
 
@@ -111,9 +125,10 @@ local tombstoned = call('ZSCORE', prefix .. 'tombstones', segment)
 local full = most_index_bytes > 0 and index_bytes >= most_index_bytes
 
 -- What is to be written and answered, of all runs.
-local members, scored, new_logs, new_answers, parts = {}, {}, {}, {}, {}
+local members, scored, member_count, new_logs, log_count = {}, {}, 0, {}, 0
+local parts, new_at, new_count = {}, {}, 0 -- new_at: the numbers of the runs that have a new answer
+local part_bytes, are_alike -- of the new answers
 local more_bytes, more_offsets = 0, 0
-local packed_length, part_bytes -- of the last answer, because most are equally long
 
 -- What the functions of these names returned, if a run needs it.
 local idempotent, transactions
@@ -137,69 +152,76 @@ for index = 1, run_count do
     end
   else
     local log_start, high_watermark, log_end, bytes, row_count, maximum, created, stable = parse(LOG_BEFORE, log)
-    local position, count, by_append_time, at = positions[index], counts[index], are_by_append_time[index], starts[index]
+    local position, count, by_append_time, length, records, batch_maximum, id, epoch, first, after, at =
+      parse(RUN_AND_BATCH, request, starts[index])
+    by_append_time = by_append_time == 1
     if transactions or has_kinds or stable < high_watermark then
-      transactions = transactions or read_transactions(partitions, fields, producers, has_state, now)
+      transactions = transactions or read_transactions(partitions, fields, producers, expired, now)
       transactions.unstable = stable < high_watermark and stable or nil
     end
     local append_time, bytes_before, rows_before, end_before = -1, bytes, row_count, log_end
     local row_format = FORMAT
     if by_append_time then
-      row_format, append_time = FORMAT + LOG_APPEND_TIME, now
+      row_format, append_time, batch_maximum = FORMAT + LOG_APPEND_TIME, now, now
     end
-    local answers, part = {}, nil
+    local kinds_at = at + (count - 1) * BATCH_BYTES
+    local number, part, answers = 1, nil, nil -- answers: of the batches, unless the run is one that is appended
     local row_base, row_position, row_length, row_maximum -- of the row that is open; row_base is nil where none is
-    for number = 1, count + 1 do
-      local length, records, batch_maximum, answer, next_at
-      if number <= count then
-        local id, epoch, first, after
-        length, records, batch_maximum, id, epoch, first, after, next_at = parse(BATCH, request, at)
-        if by_append_time then
-          batch_maximum = now
-        end
-        if has_kinds then
-          transactions.read_kind(request, starts[index] + count * BATCH_BYTES, number)
-        end
-        answer = known and sub(known, (number - 1) * BATCH_ANSWER_BYTES + 1, number * BATCH_ANSWER_BYTES)
-        local was_early = answer and retries.any_early(answer)
+    while true do
+      if has_kinds then
+        transactions.read_kind(request, kinds_at, number)
+      end
+      local answer, was_early
+      if known then
+        answer = sub(known, (number - 1) * BATCH_ANSWER_BYTES + 1, number * BATCH_ANSWER_BYTES)
+        was_early = retries.any_early(answer)
         if was_early then
           answer = nil
         end
-        if not answer and byte(id) < 128 then
-          idempotent = idempotent or judge_producers(producers, has_state, now, most_remembered)
-          answer = idempotent.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
-        end
       end
-      if row_base and (answer or number > count) then
+      if not answer and id ~= NO_ID and byte(id) < 128 then
+        idempotent = idempotent or judge_producers(producers, expired, now, most_remembered)
+        answer = idempotent.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+      end
+      local is_appended = not answer
+      if is_appended then
+        if count == 1 then
+          part = pack(ONE_ANSWER, 0, log_start, log_end + records, 0, log_end, append_time, 0)
+        else
+          answer = pack(BATCH_ANSWER, 0, log_end, append_time, 0)
+        end
+        if not row_base then
+          row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
+        else
+          row_length = row_length + length
+          if batch_maximum > row_maximum then
+            row_maximum = batch_maximum
+          end
+        end
+        log_end = log_end + records
+      end
+      if row_base and (number == count or not is_appended) then
         if row_maximum > maximum then
           maximum = row_maximum
         end
         local member = pack(MEMBER, partition, log_end - 1, log_start, row_format, row_base, segment, row_position, row_length,
           row_maximum, now, maximum)
-        members[#members + 1] = member
-        local place = #scored
-        scored[place + 1], scored[place + 2] = NO_SCORE, member
+        member_count = member_count + 1
+        members[member_count] = member
+        scored[2 * member_count - 1], scored[2 * member_count] = NO_SCORE, member
         bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
       end
-      if number <= count then
-        if not answer then
-          if count == 1 then
-            part = pack(ONE_ANSWER, 0, log_start, log_end + records, 0, log_end, append_time, 0)
-          else
-            answer = pack(BATCH_ANSWER, 0, log_end, append_time, 0)
-          end
-          if row_base then
-            row_length = row_length + length
-            if batch_maximum > row_maximum then
-              row_maximum = batch_maximum
-            end
-          else
-            row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
-          end
-          log_end = log_end + records
-        end
+      if answer then
+        answers = answers or {}
         answers[number] = answer
-        position, at = position + length, next_at
+      end
+      if number == count then
+        break
+      end
+      number, position = number + 1, position + length
+      length, records, batch_maximum, id, epoch, first, after, at = parse(BATCH, request, at)
+      if by_append_time then
+        batch_maximum = now
       end
     end
     if row_count > rows_before then
@@ -207,11 +229,11 @@ for index = 1, run_count do
       stable = log_end
       if transactions and transactions.unstable then
         stable = transactions.unstable
-        transactions.ends[#members] = transactions.announced_ends(partition, log_start, log_end, stable)
+        transactions.ends[member_count] = transactions.announced_ends(partition, log_start, log_end, stable)
       end
-      local place = #new_logs
-      new_logs[place + 1] = partition
-      new_logs[place + 2] =
+      log_count = log_count + 1
+      new_logs[2 * log_count - 1] = partition
+      new_logs[2 * log_count] =
         pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, stable, changed_at, LOG_FORMAT)
       high_watermark = log_end
       more_bytes, more_offsets = more_bytes + bytes - bytes_before, more_offsets + log_end - end_before
@@ -219,19 +241,18 @@ for index = 1, run_count do
     part = part or pack('>i2i8i8', 0, log_start, high_watermark) .. table.concat(answers)
     parts[index] = part
     if row_count > rows_before or not known then
-      if part_bytes ~= #part then
-        part_bytes = #part
-        packed_length = pack('>I4', part_bytes)
+      new_count = new_count + 1
+      new_at[new_count] = index
+      if #part ~= part_bytes then
+        are_alike, part_bytes = not part_bytes, #part
       end
-      local place = #new_answers
-      new_answers[place + 1], new_answers[place + 2], new_answers[place + 3] = partition, packed_length, part
     end
   end
 end
 -- Asked again after `not_after` it is refused before it looks here.
 local count_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
 local kept_ms = string.format('%d', count_ms + KEPT_BEYOND_MS)
-if #new_answers == 0 then
+if new_count == 0 then
   if stored ~= '' and not replays then
     -- A write, so that a caller on another connection who waits for replicas waits for the writes of the first time.
     call('PEXPIRE', answers_key, kept_ms)
@@ -239,18 +260,38 @@ if #new_answers == 0 then
   return reply(parts)
 end
 
-local use = #members > 0 and call('HGET', prefix .. 'segments', segment)
+local use = member_count > 0 and call('HGET', prefix .. 'segments', segment)
 local used_bytes, used_rows = 0, 0
 if use then
   used_bytes, used_rows = parse(USE, use)
 end
 
+local answer_text = table.concat(parts)
+local new_partitions, new_parts, new_text = partitions, parts, answer_text
+if new_count < run_count then
+  new_partitions, new_parts = {}, {}
+  for number = 1, new_count do
+    new_partitions[number], new_parts[number] = partitions[new_at[number]], parts[new_at[number]]
+  end
+  new_text = table.concat(new_parts)
+end
+local new_answers
+if are_alike then
+  new_answers = pack(ANSWERS, new_count, part_bytes) .. table.concat(new_partitions) .. new_text
+else
+  local each = {}
+  for number = 1, new_count do
+    each[number] = pack(ANSWERS, 1, #new_parts[number]) .. new_partitions[number] .. new_parts[number]
+  end
+  new_answers = table.concat(each)
+end
+
 -- From here on only writes. The first is one that the server refuses when memory is short; after it none is refused.
 -- The segment's use comes before its rows, and the log ends come after all that belongs to them: whatever is found after a
 -- script that stopped halfway, no object that rows name is taken for an orphan.
-note_change(#members, #members * ROW_MEMBER_BYTES, more_offsets)
-if #members > 0 then
-  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + #members))
+note_change(member_count, member_count * ROW_MEMBER_BYTES, more_offsets)
+if member_count > 0 then
+  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + member_count))
   if not use then
     call('ZREM', prefix .. 'garbage', segment)
   end
@@ -264,13 +305,13 @@ if #members > 0 then
 end
 if stored == '' then
   call('ZADD', prefix .. 'answered', string.format('%d', now + count_ms), segment)
-  call('SET', answers_key, pack('>i8', now + count_ms) .. table.concat(new_answers), 'PX', kept_ms)
+  call('SET', answers_key, pack('>i8', now + count_ms) .. new_answers, 'PX', kept_ms)
 else
-  call('APPEND', answers_key, table.concat(new_answers))
+  call('APPEND', answers_key, new_answers)
   call('PEXPIRE', answers_key, kept_ms)
 end
-if #members > 0 then
+if member_count > 0 then
   call('HSET', logs_key, unpack(new_logs))
   announce(transactions and transactions.announced(members) or members)
 end
-return reply(parts)
+return reply({ answer_text })

@@ -1,14 +1,14 @@
 -- The batches of idempotent producers in a commit. The loader makes a function of this file, so that a plain commit creates nothing of it.
 --
---   judge_producers(producers, states, now, most_remembered)
+--   judge_producers(producers, expired, now, most_remembered)
 --
--- `producers`: their states by field of the producers' hash, without the expired ones; a batch that is accepted changes its producer's.
--- `states`: with the expired ones.
+-- `producers`: their states by field of the producers' hash, without the expired ones, which are `expired`; a batch that is accepted
+-- changes its producer's.
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
 
-local producers, states, now, most_remembered = ...
+local producers, expired, now, most_remembered = ...
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
 local FIRST_SEQUENCE = '\0\0\0\0'
 local MOST_FIELDS_PER_CALL = 1000
@@ -21,7 +21,7 @@ local SEQUENCES, FARTHEST_AHEAD = 2 ^ 31, 2 ^ 30
 
 local byte, find = string.byte, string.find
 local most_kept_bytes = (most_remembered - 1) * REMEMBERED_BYTES -- in front of the newest
-local changed_fields, is_changed, new_ids = {}, {}, {}
+local changed_fields, changed_count, is_changed, new_ids = {}, 0, {}, {}
 
 -- Where in the state the batch of exactly these sequences is remembered; nil where it is not.
 local function find_duplicate(state, sequences)
@@ -70,22 +70,17 @@ end
 
 local touched = {}
 
--- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it.
-function touched.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+-- The answer to an idempotent batch that is not accepted; nil if it is. The second result is TXN of the transaction that it opens.
+function touched.check(partition, field, state, known_epoch, log_end, epoch, first, after, was_early, transactions)
   if byte(first) >= 128 then -- negative
     return refusal(INVALID_RECORD)
   elseif epoch < 0 then
     return refusal(INVALID_PRODUCER_EPOCH)
   end
-  local field = partition .. id
-  local state, kept, known_epoch = producers[field], '', nil
-  if state then
-    known_epoch = parse('>i2', state)
-    if known_epoch == epoch then
-      local remembered_at = find_duplicate(state, first .. after)
-      if remembered_at then
-        return '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
-      end
+  if known_epoch == epoch then
+    local remembered_at = find_duplicate(state, first .. after)
+    if remembered_at then
+      return '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
     end
   end
   local opens
@@ -101,17 +96,36 @@ function touched.judge(partition, log_end, id, epoch, first, after, batch_maximu
   if error_code ~= 0 then
     return refusal(error_code, what)
   end
-  if opens then
-    transactions.open(partition, field, id, log_end, opens)
+  return nil, opens
+end
+
+-- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it.
+function touched.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+  local field = partition .. id
+  local state = producers[field]
+  local known_epoch = state and parse('>i2', state)
+  local opens
+  -- Nearly all batches go on where their producers stopped: then there is nothing else to be checked.
+  if transactions or known_epoch ~= epoch or sub(state, -20, -17) ~= first then
+    local answer
+    answer, opens = touched.check(partition, field, state, known_epoch, log_end, epoch, first, after, was_early, transactions)
+    if answer then
+      return answer
+    elseif opens then
+      transactions.open(partition, field, id, log_end, opens)
+    end
   end
+  local kept = ''
   if known_epoch == epoch and most_kept_bytes > 0 then
-    kept = sub(state, math.max(PRODUCER_BYTES + 1, #state - most_kept_bytes + 1))
+    local kept_from = #state - most_kept_bytes + 1
+    kept = sub(state, kept_from > PRODUCER_BYTES and kept_from or PRODUCER_BYTES + 1)
   end
   producers[field] = pack(STATE_OF_PRODUCER, epoch, now, kept, first, after, log_end, batch_maximum)
   if not is_changed[field] then
     is_changed[field] = true
-    changed_fields[#changed_fields + 1] = field
-    if not states[field] then
+    changed_count = changed_count + 1
+    changed_fields[changed_count] = field
+    if not state and not expired[field] then
       new_ids[#new_ids + 1], new_ids[#new_ids + 2] = NO_SCORE, field
     end
   end
@@ -120,11 +134,12 @@ end
 
 function touched.write()
   add_members(prefix .. 'producer_ids', new_ids)
-  for at = 1, #changed_fields, MOST_FIELDS_PER_CALL do
-    local changed = {}
-    for index = at, math.min(at + MOST_FIELDS_PER_CALL - 1, #changed_fields) do
+  for at = 1, changed_count, MOST_FIELDS_PER_CALL do
+    local changed, place = {}, 0
+    for index = at, math.min(at + MOST_FIELDS_PER_CALL - 1, changed_count) do
       local field = changed_fields[index]
-      changed[#changed + 1], changed[#changed + 2] = field, producers[field]
+      changed[place + 1], changed[place + 2] = field, producers[field]
+      place = place + 2
     end
     call('HSET', prefix .. 'producers', unpack(changed))
   end

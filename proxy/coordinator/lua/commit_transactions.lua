@@ -1,12 +1,12 @@
 -- The transactions that a commit touches. The loader makes one function of transactions.lua and this file, so that a plain commit
 -- creates nothing of it.
 --
---   read_transactions(partitions, fields, producers, states, now)
+--   read_transactions(partitions, fields, producers, expired, now)
 --
--- `fields`: of the producers' hash, for all producers of the commit. `producers`: their states by field, without the expired ones;
--- `states`: with them. A producer with an open transaction does not expire, so its state is put back here.
+-- `fields`: of the producers' hash, for all producers of the commit. `producers`: their states by field, without the expired ones,
+-- which are `expired`. A producer with an open transaction does not expire, so its state is put back here.
 
-local partitions, fields, producers, states, now = ...
+local partitions, fields, producers, expired, now = ...
 local NOT_ENOUGH_REPLICAS, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS = 19, 48, 51
 local EARLY = 2 -- as in commit.lua
 local MOST_FIELDS_PER_CALL = 1000
@@ -26,7 +26,7 @@ for at = 1, #fields, MOST_FIELDS_PER_CALL do
     local field = fields[at + index - 1]
     known[field] = state
     if state and is_open_transaction(state) then
-      producers[field] = producers[field] or states[field]
+      producers[field] = producers[field] or expired[field]
     end
   end
 end

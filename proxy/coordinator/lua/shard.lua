@@ -19,8 +19,8 @@
 -- <prefix>producers          hash: topic ID and partition, producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch,
 --                            oldest first
 -- <prefix>producer_ids       sorted set, all scores 0: the fields of that hash, so that those of one log are neighbours
--- <prefix>answers:…          string by pass and segment, which grows: i64 time in ms after which it does not count, then 20 bytes,
---                            u32 length, the answer to the run as commit.lua gave it, and so on; expires
+-- <prefix>answers:…          string by pass and segment, which grows: i64 time in ms after which it does not count, then
+--                            ANSWERS as commit.lua gave them, and so on; expires
 -- <prefix>answered           sorted set by that time: the segments of such answers; snapshot_begin.lua drops those that do not count
 -- <prefix>reply:…            string by pass and position: the reply to a record of the journal (journal.lua); expires
 -- <prefix>segments           hash: segment -> USE
