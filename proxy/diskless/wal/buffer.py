@@ -302,10 +302,10 @@ class WalBuffer:
             self._throttled_log.warning(
                 "commit_too_late",
                 batches=unseen_batches,
-                reason="their object may be deleted already: this process, or the coordinator's store, was "
-                "stopped for too long",
+                reason="their object may be deleted already: this process, the coordinator's store or the journal "
+                "stood still for too long",
                 effect=_RETRIABLE,
-                remedy="check event_loop_lag_seconds, and whether the store answers",
+                remedy="check event_loop_lag_seconds, and whether the store and the brokers answer",
             )
 
     def _settle_some(
