@@ -99,6 +99,14 @@ def scraped(stack: Stack, tmp_path: Path) -> Iterator[Prometheus]:
     """Run a Prometheus that has seen some traffic of a client in its rack, and of one whose rack is wrong."""
     topics = new_topic(stack, "dashboard", DISKLESS), FAR
     create_topic(stack, topics[1], CLASSIC, assignment=[[3, 1, 2]])
+    try:
+        yield from scraped_topics(stack, tmp_path, topics)
+    finally:
+        delete_topic(stack, FAR)
+
+
+def scraped_topics(stack: Stack, tmp_path: Path, topics: tuple[str, str]) -> Iterator[Prometheus]:
+    """Do so for a diskless and a classic topic, and wait until each of their series was scraped before it rose."""
     targets = [stack.admin_url(rack).removeprefix("http://") for rack in stack.proxies]
     with prometheus_server(tmp_path, targets) as prometheus:
         prometheus.wait_for(f"sum(up) == {len(targets)}")
@@ -108,13 +116,13 @@ def scraped(stack: Stack, tmp_path: Path) -> Iterator[Prometheus]:
                     produce(stack.bootstrap("rack-a"), topic, samples(20, f"dashboard-{number}"), **client)
                     read(stack.bootstrap("rack-a"), topic, **client)
             for metric in ("record_bytes_total", "cross_rack_bytes_total", "topic_cross_rack_bytes_total"):
-                for kind in (CLASSIC, DISKLESS):
+                for topic, kind in zip(topics, (DISKLESS, CLASSIC), strict=True):
+                    labels = f'kind="{kind}"' + (f',topic="{topic}"' if metric.startswith("topic_") else "")
                     if number == 0:
-                        prometheus.wait_for(f'diskless_proxy_{metric}{{kind="{kind}"}} > 0')
+                        prometheus.wait_for(f"diskless_proxy_{metric}{{{labels}}} > 0")
                     else:
-                        prometheus.wait_for(f'increase(diskless_proxy_{metric}{{kind="{kind}"}}[5m]) > 0')
+                        prometheus.wait_for(f"increase(diskless_proxy_{metric}{{{labels}}}[5m]) > 0")
         yield prometheus
-    delete_topic(stack, FAR)
 
 
 @needs_prometheus

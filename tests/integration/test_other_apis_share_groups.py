@@ -23,6 +23,8 @@ SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 78, 79, 90, 91
 INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID = 17, 100
 RACK = "rack-b"
 MAX_WAIT_MS = 600
+CLOCKS_DIFFER_MS = 5
+"""A timer of the event loop may end early by a part of its resolution."""
 """Wait of a fetch that finds nothing."""
 RECORDS = 6
 TIMEOUT_SECONDS = 60
@@ -123,7 +125,7 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
         began = time.monotonic()
         assert fetch(1) == {}
         # The broker answers at once, and the client would repeat the request at once.
-        assert time.monotonic() - began >= MAX_WAIT_MS / 1000
+        assert time.monotonic() - began >= (MAX_WAIT_MS - CLOCKS_DIFFER_MS) / 1000
         both = fetch(2, CLASSIC, DISKLESS)
         assert both[DISKLESS]["error_code"] == UNKNOWN_TOPIC_ID
         epoch, acquired = 3, list(both.get(CLASSIC, {}).get("acquired_records", ()))

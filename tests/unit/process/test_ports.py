@@ -15,7 +15,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets work
 
 
 def settings_of(**listeners):
-    bootstrap, broker = free_port(), free_port(in_a_row=2)
+    bootstrap, broker = free_port(), free_port(in_a_row=5)
     ports = {"bootstrap_port": bootstrap, "broker_port_start": broker - 1, "broker_node_ids": "1"}
     return Settings(
         rack="rack-a",
