@@ -23,9 +23,9 @@ SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 78, 79, 90, 91
 INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID = 17, 100
 RACK = "rack-b"
 MAX_WAIT_MS = 600
+"""Wait of a fetch that finds nothing."""
 CLOCKS_DIFFER_MS = 5
 """A timer of the event loop may end early by a part of its resolution."""
-"""Wait of a fetch that finds nothing."""
 RECORDS = 6
 TIMEOUT_SECONDS = 60
 
