@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.measure import client, cpu_seconds, spread
+from benchmarks.measure import client, cpu_seconds, run_megabytes, spread
 from benchmarks.table import classic_reads
 from proxy.demo.admin import get
 from proxy.demo.stack import Stack, StackOptions
@@ -52,7 +52,7 @@ def main() -> None:
     """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=1500, help="per throughput run")
+    parser.add_argument("--megabytes", type=run_megabytes, default=1500, help="per throughput run")
     parser.add_argument("--seconds", type=float, default=4.0, help="per latency and idle run")
     arguments = parser.parse_args()
     began = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -11,7 +12,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+LEAST_MEGABYTES = 100
+"""Minimum size of a throughput run. A reader's first batch is not counted, and a quarter of less may be no more."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def run_megabytes(text: str) -> int:
+    """Return the size of a throughput run, for an argument parser. Raises ArgumentTypeError if it is too small."""
+    size = int(text)
+    if size < LEAST_MEGABYTES:
+        raise argparse.ArgumentTypeError(f"{size} is too little to measure; use {LEAST_MEGABYTES} or more")
+    return size
 
 
 def client(job: str, timeout: float = 300.0, **arguments: Any) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import classic_reads
-from benchmarks.measure import client, cpu_seconds, memory_mib, spread
+from benchmarks.measure import client, cpu_seconds, memory_mib, run_megabytes, spread
 from benchmarks.raw_client import RawClient
 from benchmarks.table import markdown
 from proxy.demo.stack import Stack, StackOptions
@@ -43,7 +43,7 @@ def main() -> None:
     """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=400, help="per throughput run")
+    parser.add_argument("--megabytes", type=run_megabytes, default=400, help="per throughput run")
     parser.add_argument("--seconds", type=float, default=4.0, help="per latency run")
     arguments = parser.parse_args()
     began = time.perf_counter()
