@@ -71,7 +71,7 @@ class TransactionBench(Bench):
         times = []
         for number in range(ROUNDS):
             before = await self._end_some(partition, number, together)
-            times.append(await self._script_us() - before)
+            times.append(await self.script_us() - before)
         return round(min(times) / together, 1)
 
     async def _end_some(self, partition: int, number: int, count: int) -> float:
@@ -83,7 +83,7 @@ class TransactionBench(Bench):
         )
         (answer,) = await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, batches)])
         assert not any(batch.error_code for batch in answer.batches)
-        between = await self._script_us()
+        between = await self.script_us()
         ends = tuple(
             Marker(start + producer, producer, 0, 0, True, FIRST_TIMESTAMP + start) for producer in range(count)
         )
