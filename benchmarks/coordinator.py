@@ -33,6 +33,7 @@ from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapA
 from proxy.coordinator.pool import one_server
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
+from proxy.coordinator.view import QUIET_BEFORE
 from tests.support.memory_journal import MemoryJournal
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.json"
@@ -40,10 +41,12 @@ TOPIC = bytes(range(16))
 NO_PRODUCER = (-1, -1, -1)
 FIRST_TIMESTAMP, INTERVAL_MS = 1_700_000_000_000, 250
 ROUNDS = 240
+"""Fewer than QUIET_BEFORE: of a longer journal, a store applies the first records without announcing them."""
 GROUP = 10
 """Calls whose server time is read and averaged together, because reading it cools the server's caches."""
 COMMIT_RUNS = (1, 50, 200)
 REPLAYS = 5
+"""Number of times that a journal of commits is applied to an emptied store."""
 LONG_COMMIT_RUNS = 50
 """Number of runs from which the time is read for each commit: other load then disturbs more than a cool cache."""
 ROWS = (1_000, 1_000_000)
@@ -205,13 +208,14 @@ async def wait_for(server: subprocess.Popen[bytes], client: Redis) -> None:
 async def in_a_row(client: Redis, settings: config.Redis, runs: int, idempotent: bool) -> Measured:
     """Measure commits that are sent in a row: a store that was emptied applies the journal that has them.
 
-    Deletes everything in the store.
+    The creation of the logs counts, too. It is one record. Deletes everything in the store.
     """
     await client.flushall()
     coordinator = RedisCoordinator(
         client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5, journal=MemoryJournal()
     )
     assert coordinator.view is not None
+    assert ROUNDS < QUIET_BEFORE
     bench = Bench(client, coordinator)
     await bench.commits(runs, idempotent)
     server: list[float] = []

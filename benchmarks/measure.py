@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any
 
 LEAST_MEGABYTES = 100
-"""Minimum size of a throughput run. A reader's first batch is not counted, and a quarter of less may be no more."""
+"""Minimum size of a throughput run. Some readers get a quarter of it, and their first batch, of up to 20 MB, is not
+counted."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
