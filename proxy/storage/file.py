@@ -1,7 +1,7 @@
 """Object storage in a directory: of one host, or of a file system that all proxies mount.
 
 An object is written as a file under another name, made durable, and only then linked to its key. Unlike a rename, a
-link fails if the name exists, so an object is never replaced.
+link fails if the name exists, so an object is never replaced. Large files bypass the system's page cache (`direct`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from proxy.config import Storage
+from proxy.storage.direct import read_range, write_all
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 
@@ -191,9 +192,7 @@ class FileStorage:
 def _write_durably(path: Path, data: Buffer) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -214,14 +213,10 @@ def _read(path: Path, key: str, start: int, end: int | None) -> bytearray:
         raise ObjectMissing(f"no object {key} in {path.parent}") from None
     try:
         size = os.fstat(descriptor).st_size
-        data = bytearray(max(0, (size if end is None else min(end, size)) - start))
-        view = memoryview(data)
-        done = 0
-        while done < len(data):
-            count = os.preadv(descriptor, [view[done:]], start + done)
-            if not count:
-                raise StorageError(f"{path} shrank below {size} bytes while it was read")
-            done += count
+        wanted = max(0, (size if end is None else min(end, size)) - start)
+        data = read_range(descriptor, start, start + wanted)
+        if len(data) < wanted:
+            raise StorageError(f"{path} shrank below {size} bytes while it was read")
         return data
     finally:
         os.close(descriptor)

@@ -1,0 +1,105 @@
+"""Reading and writing files past the page cache of the system (`O_DIRECT`), where system and file system allow it.
+
+The page cache would hold objects a second time: the proxy that wrote or read one has it in its own cache, and readers
+in other racks are on other machines. Filling it costs several times the CPU of the transfer itself (decision 0210).
+
+A transfer past the page cache begins and ends at multiples of `ALIGNED_BYTES`, in the file and in memory. So it goes
+through memory of the thread that does it, at most `STAGING_BYTES`, and one copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+
+from proxy.storage.interface import Buffer
+
+ALIGNED_BYTES = 4096
+DIRECT_FROM_BYTES = 65_536
+"""Smaller transfers use the page cache: there, a write of a few bytes need not wait for the disk before its fsync."""
+STAGING_BYTES = 8_388_608
+"""Also the usual size of a block in the rack's cache, which is read at once. What was never used is not resident."""
+
+_DIRECT = getattr(os, "O_DIRECT", 0)
+"""0 on systems without it."""
+_of_thread = threading.local()
+
+
+def write_all(descriptor: int, data: Buffer) -> None:
+    """Write all of `data` at the position of an open file. It may still have to be made durable. Raises OSError."""
+    left = memoryview(data)
+    if len(left) >= DIRECT_FROM_BYTES and (flags := _leave_cache(descriptor)) is not None:
+        staging = _staging()
+        try:
+            while len(left) >= ALIGNED_BYTES:
+                size = _rounded_down(min(len(left), STAGING_BYTES))
+                staging[:size] = left[:size]
+                left = left[os.write(descriptor, staging[:size]) :]
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # Nothing was written: the file system wants more, or a write before this one was cut short.
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def read_range(descriptor: int, start: int, end: int) -> bytearray:
+    """Return the bytes from `start` to `end` of an open file; fewer if it ends before that. Raises OSError."""
+    if end - start >= DIRECT_FROM_BYTES and (flags := _leave_cache(descriptor)) is not None:
+        try:
+            return _read_direct(descriptor, start, end)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    data = bytearray(end - start)
+    view = memoryview(data)
+    done = 0
+    while done < len(data) and (count := os.preadv(descriptor, [view[done:]], start + done)):
+        done += count
+    return data if done == len(data) else data[:done]
+
+
+def _read_direct(descriptor: int, start: int, end: int) -> bytearray:
+    staging, data = _staging(), bytearray()
+    while (done := start + len(data)) < end:
+        at = _rounded_down(done)
+        asked = min(STAGING_BYTES, -_rounded_down(at - end))
+        count = os.preadv(descriptor, [staging[:asked]], at)
+        if at + count <= done:
+            break
+        data += staging[done - at : min(count, end - at)]
+    return data
+
+
+def _staging() -> memoryview:
+    """Return the memory of this thread, which begins at a page."""
+    try:
+        staging: memoryview = _of_thread.staging
+    except AttributeError:
+        staging = _of_thread.staging = memoryview(mmap.mmap(-1, STAGING_BYTES))
+    return staging
+
+
+def _leave_cache(descriptor: int) -> int | None:
+    """Let an open file's transfers go past the page cache. Return the flags that it had, or None if it can't be."""
+    if not _DIRECT:
+        return None
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None
+    return flags
+
+
+def _rounded_down(size: int) -> int:
+    """Return the largest multiple of ALIGNED_BYTES that is not above `size`."""
+    return size - size % ALIGNED_BYTES
