@@ -127,8 +127,7 @@ class ViewWatch:
     async def look(self) -> None:
         """Check the store once. Raises CoordinatorUnavailable."""
         try:
-            emptied = await self._adopt()
-            identity, _ = await store_identity(self._client)
+            identity, emptied = await self._adopt()
             foreign = identity != self._identity
             unknown = [] if foreign else await layout_problems(self._client, self._settings)
             self._coordinator.shards.refuse_all(FOREIGN if foreign else next(iter(unknown), None))
@@ -174,17 +173,17 @@ class ViewWatch:
         elif was_full and not is_full:
             log.info("store_memory_has_room")
 
-    async def _adopt(self) -> bool:
-        """Give a store that was emptied the deployment's identity again; True if it was.
+    async def _adopt(self) -> tuple[str | None, bool]:
+        """Give a store that was emptied the deployment's identity again. Return its identity, and whether it was.
 
         Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
         identity, _ = await store_identity(self._client)
         if identity is not None:
-            return False
+            return identity, False
         own = self._identity or await stored_identity(self._storage)
         if own is None:
-            return False
+            return None, False
         log.warning(
             "store_emptied",
             reason="the coordinator's store has no identity: it was emptied, or is a new one",
@@ -192,7 +191,8 @@ class ViewWatch:
         )
         await settle_layout(self._client, self._settings)
         await adopt_identity(self._client, own)
-        return True
+        identity, _ = await store_identity(self._client)
+        return identity, True
 
     async def _bring_up(self) -> None:
         await self._view.prove_registry()
