@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -197,6 +198,11 @@ async def test_the_content_is_signed_without_tls_and_where_it_is_wanted(
     of_content = hashlib.sha256(b"bytes").hexdigest()
     assert headers["X-Amz-Content-SHA256"] == (of_content if is_signed else "UNSIGNED-PAYLOAD")
     assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 ")
+
+
+async def test_requests_name_this_program_and_nothing_of_the_machine() -> None:
+    _, headers = await sent_by(storage(""))
+    assert re.fullmatch(r"diskless-proxy/[\w.]+ botocore/[\w.]+", headers["User-Agent"])
 
 
 @pytest.mark.parametrize(
