@@ -20,7 +20,7 @@
 -- again, and that takes time for each outer variable that a function uses. So runs are worked out in one loop without a function, and
 -- the functions for idempotent producers (commit_producers.lua), transactions (commit_transactions.lua) and the answers of an earlier
 -- try (commit_retries.lua) are created when the first run needs them. A call of a function costs as much as several table accesses, so
--- each run and its first batch are parsed by one.
+-- each run and its first batch are parsed by one, with no field that is not used: each costs time, and so does each x of a format.
 --
 -- Transactions cost a plain commit one comparison a run. A batch may also be EARLY because the marker that ends its producer's transaction
 -- before it was not applied yet.
@@ -32,13 +32,15 @@ local ANSWERS = '>I4I4' -- how many, and the bytes of each; then all topic IDs a
 local MOST_FIELDS_PER_CALL = 1000
 
 local BATCH, BATCH_BYTES = '>I4I4i8c8i2c4c4', 34
-local RUN_AND_BATCH = '>xxxxxxxxxxxxxxxxxxxxI4I4BI4I4i8c8i2c4c4' -- without the partition; then the first batch
+local RUN_BYTES = PARTITION_BYTES + 9
+local RUN_AND_BATCH = '>I4I4BI4I4i8c8i2c4c4' -- a run without its partition; then its first batch
+local RUN_AND_PLAIN_BATCH = '>I4I4BI4I4i8' -- as before, without the fields of idempotent batches
 local NO_ID = '\255\255\255\255\255\255\255\255'
 local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2i8i8B', 19 -- error, base offset, append time (or -1), what it is
 local ONE_ANSWER = '>i2i8i8i2i8i8B' -- a head and one BATCH_ANSWER
 local MEMBER = '>c20i8i8Bi8c16I4I4i8i8i8' -- topic ID and partition, then a ROW
 local LOG_APPEND_TIME = 0x10 -- in the format of a ROW
-local LOG_BEFORE = '>i8i8i8i8i8i8i8xxxxxxxxi8' -- a LOG without what a commit replaces unseen
+local LOG_BEFORE = '>i8i8i8i8i8i8i8i8i8' -- a LOG without what a commit replaces unseen, except for the last append
 
 local byte = string.byte
 local request = ARGV[2]
@@ -50,31 +52,33 @@ local answers_key, producers_key = prefix .. 'answers:' .. pass .. segment, pref
 -- The logs and producers of all runs.
 local partitions, starts, run_count = {}, {}, 0 -- starts: of the runs, in the request
 local fields, field_count = {}, 0 -- of the producers' hash
+local first_fields = {} -- of each run's first batch; nil where that is not idempotent
 local producers, expired = {}, {} -- their states by field: false where there is none or it has expired; those that have expired
 do
-  local PARTITION_COUNT_AND_ID = '>c20xxxxI4xxxxxxxxxxxxxxxxxc8' -- of a run; the first batch's producer
-  local RUN_BYTES, ID_AT, ID_BYTES = 29, 16, 8
+  local COUNT_AT, ID_AT, ID_BYTES = PARTITION_BYTES + 4, RUN_BYTES + 16, 8
   local at, end_of_request = 1, #request
   while at <= end_of_request do
-    local partition, count, id = parse(PARTITION_COUNT_AND_ID, request, at)
+    local partition, count = sub(request, at, at + PARTITION_BYTES - 1), parse('>I4', request, at + COUNT_AT)
     run_count = run_count + 1
     partitions[run_count], starts[run_count] = partition, at
-    local id_at = at + RUN_BYTES + ID_AT
+    local id_at = at + ID_AT
+    local is_first = true
     at = at + RUN_BYTES + count * BATCH_BYTES
-    while true do
+    while id_at < at do
+      local id = sub(request, id_at, id_at + ID_BYTES - 1)
       if id ~= NO_ID and byte(id) < 128 then -- not negative: the producer is idempotent
         local field = partition .. id
+        if is_first then
+          first_fields[run_count] = field
+        end
         if producers[field] == nil then
           producers[field] = false
           field_count = field_count + 1
           fields[field_count] = field
         end
       end
+      is_first = false
       id_at = id_at + BATCH_BYTES
-      if id_at > at then
-        break
-      end
-      id = sub(request, id_at, id_at + ID_BYTES - 1)
     end
     if has_kinds then
       at = at + count * 9 -- KIND_BYTES of commit_transactions.lua
@@ -83,14 +87,13 @@ do
 end
 local logs = call('HMGET', logs_key, unpack(partitions))
 for at = 1, field_count, MOST_FIELDS_PER_CALL do
-  local PRODUCER = '>i2i8' -- epoch, time of the last append; then REMEMBERED (commit_producers.lua)
+  local LAST_APPEND_AT = 3 -- in PRODUCER: epoch, time of the last append; then REMEMBERED (commit_producers.lua)
   local last = math.min(at + MOST_FIELDS_PER_CALL - 1, field_count)
   local states = call('HMGET', producers_key, unpack(fields, at, last))
   for index = at, last do
     local state = states[index - at + 1]
     if state then
-      local _, last_append = parse(PRODUCER, state)
-      if now - last_append < expires_after then
+      if now - parse('>i8', state, LAST_APPEND_AT) < expires_after then
         producers[fields[index]] = state
       else
         expired[fields[index]] = state
@@ -151,9 +154,11 @@ for index = 1, run_count do
       parts[index] = pack('>i2', why) .. sub(log, 1, 16)
     end
   else
-    local log_start, high_watermark, log_end, bytes, row_count, maximum, created, stable = parse(LOG_BEFORE, log)
-    local position, count, by_append_time, length, records, batch_maximum, id, epoch, first, after, at =
-      parse(RUN_AND_BATCH, request, starts[index])
+    local log_start, high_watermark, log_end, bytes, row_count, maximum, created, _, stable = parse(LOG_BEFORE, log)
+    local field, at = first_fields[index], starts[index] -- field: of the batch's producer; nil or false if it is not idempotent
+    local position, count, by_append_time, length, records, batch_maximum, id, epoch, first, after =
+      parse(field and RUN_AND_BATCH or RUN_AND_PLAIN_BATCH, request, at + PARTITION_BYTES)
+    at = at + RUN_BYTES + BATCH_BYTES
     by_append_time = by_append_time == 1
     if transactions or has_kinds or stable < high_watermark then
       transactions = transactions or read_transactions(partitions, fields, producers, expired, now)
@@ -179,9 +184,9 @@ for index = 1, run_count do
           answer = nil
         end
       end
-      if not answer and id ~= NO_ID and byte(id) < 128 then
+      if field and not answer then
         idempotent = idempotent or judge_producers(producers, expired, now, most_remembered)
-        answer = idempotent.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+        answer = idempotent.judge(partition, field, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
       end
       local is_appended = not answer
       if is_appended then
@@ -220,6 +225,7 @@ for index = 1, run_count do
       end
       number, position = number + 1, position + length
       length, records, batch_maximum, id, epoch, first, after, at = parse(BATCH, request, at)
+      field = id ~= NO_ID and byte(id) < 128 and partition .. id
       if by_append_time then
         batch_maximum = now
       end

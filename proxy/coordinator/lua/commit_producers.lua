@@ -99,9 +99,8 @@ function touched.check(partition, field, state, known_epoch, log_end, epoch, fir
   return nil, opens
 end
 
--- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it.
-function touched.judge(partition, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
-  local field = partition .. id
+-- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it. `field`: of its producer.
+function touched.judge(partition, field, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
   local state = producers[field]
   local known_epoch = state and parse('>i2', state)
   local opens
