@@ -30,7 +30,7 @@ _of_thread = threading.local()
 
 def write_all(descriptor: int, data: Buffer) -> None:
     """Write all of `data` at the position of an open file. It may still have to be made durable. Raises OSError."""
-    left = memoryview(data)
+    left = memoryview(data).cast("B")
     if len(left) >= DIRECT_FROM_BYTES and (flags := _leave_cache(descriptor)) is not None:
         staging = _staging()
         try:
