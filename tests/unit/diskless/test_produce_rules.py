@@ -114,8 +114,10 @@ def test_every_record_has_to_lie_within_the_bounds(times, before: int, after: in
 
 @given(codec=codecs, claimed=st.integers(NOW_MS + 4_000_000, 2**62))
 def test_a_wrong_maximum_timestamp_is_corrected(codec: int, claimed: int) -> None:
-    good = make_timed_batch([NOW_MS, NOW_MS + 5, NOW_MS + 3], codec=codec)
-    lying = make_timed_batch([NOW_MS, NOW_MS + 5, NOW_MS + 3], codec=codec, claimed_ms=claimed)
+    times_ms = [NOW_MS, NOW_MS + 5, NOW_MS + 3]
+    good = make_timed_batch(times_ms, codec=codec)
+    # Packed again, the records might be other bytes: gzip writes the second in which it packs.
+    lying = make_timed_batch(times_ms, codec=codec, claimed_ms=claimed, payload=bytes(good[HEADER_BYTES:]))
     made, header = prepare(lying, DEFAULT)
     assert bytes(made) == good
     assert header == read_header(good)
