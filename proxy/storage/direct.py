@@ -14,6 +14,8 @@ import fcntl
 import mmap
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from proxy.storage.interface import Buffer
 
@@ -31,32 +33,22 @@ _of_thread = threading.local()
 def write_all(descriptor: int, data: Buffer) -> None:
     """Write all of `data` at the position of an open file. It may still have to be made durable. Raises OSError."""
     left = memoryview(data).cast("B")
-    if len(left) >= DIRECT_FROM_BYTES and (flags := _leave_cache(descriptor)) is not None:
-        staging = _staging()
-        try:
-            while len(left) >= ALIGNED_BYTES:
-                size = _rounded_down(min(len(left), STAGING_BYTES))
+    if len(left) >= DIRECT_FROM_BYTES:
+        with _past_cache(descriptor) as is_past:
+            while is_past and len(left) >= ALIGNED_BYTES:
+                staging, size = _staging(), _rounded_down(min(len(left), STAGING_BYTES))
                 staging[:size] = left[:size]
                 left = left[os.write(descriptor, staging[:size]) :]
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            # Nothing was written: the file system wants more, or a write before this one was cut short.
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def read_range(descriptor: int, start: int, end: int) -> bytearray:
     """Return the bytes from `start` to `end` of an open file; fewer if it ends before that. Raises OSError."""
-    if end - start >= DIRECT_FROM_BYTES and (flags := _leave_cache(descriptor)) is not None:
-        try:
-            return _read_direct(descriptor, start, end)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-        finally:
-            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    if end - start >= DIRECT_FROM_BYTES:
+        with _past_cache(descriptor) as is_past:
+            if is_past:
+                return _read_direct(descriptor, start, end)
     data = bytearray(end - start)
     view = memoryview(data)
     done = 0
@@ -69,7 +61,7 @@ def _read_direct(descriptor: int, start: int, end: int) -> bytearray:
     staging, data = _staging(), bytearray()
     while (done := start + len(data)) < end:
         at = _rounded_down(done)
-        asked = min(STAGING_BYTES, -_rounded_down(at - end))
+        asked = min(STAGING_BYTES, _rounded_down(end - at + ALIGNED_BYTES - 1))
         count = os.preadv(descriptor, [staging[:asked]], at)
         if at + count <= done:
             break
@@ -86,18 +78,33 @@ def _staging() -> memoryview:
     return staging
 
 
-def _leave_cache(descriptor: int) -> int | None:
-    """Let an open file's transfers go past the page cache. Return the flags that it had, or None if it can't be."""
-    if not _DIRECT:
-        return None
+@contextmanager
+def _past_cache(descriptor: int) -> Iterator[bool]:
+    """Let an open file's transfers go past the page cache in the block; False if they can't.
+
+    A transfer that the file system rejects has done nothing, and ends the block: it wants more than ALIGNED_BYTES, or
+    a write before this one was cut short.
+    """
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    try:
+    is_past = False
+    with _unless_rejected():
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT)
+        is_past = bool(_DIRECT)
+    try:
+        with _unless_rejected():
+            yield is_past
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+
+@contextmanager
+def _unless_rejected() -> Iterator[None]:
+    """Ignore that the system does not do something in this way."""
+    try:
+        yield
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return None
-    return flags
 
 
 def _rounded_down(size: int) -> int:
