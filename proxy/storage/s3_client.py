@@ -6,8 +6,8 @@ Behaviour:
 - In us-east-1 the endpoint is the regional one. The client's own default there is the global one, which an interface
   endpoint and a policy that names the region do not cover.
 - Over TLS, the signature leaves out the content of objects: hashing it takes a third of a PUT's CPU.
-- Requests name this program. The client's own text, with its features and platform, is put together
-  again for each request, which takes a tenth of a small request's CPU.
+- Requests name this program. The client's own text, with its features and platform, is put together again for each
+  request, which takes a sixth of a small PUT's CPU.
 - With `storage.endpoint_url`, requests name the bucket in the path, which every store and interface endpoints take.
   Directory buckets are an exception.
 """
