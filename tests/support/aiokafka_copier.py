@@ -10,13 +10,15 @@ import random
 import sys
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.support.copier import ABORTED, RECORDS_PER_ROUND, ROUND_SECONDS, TRANSACTION_TIMEOUT_MS
 
 
 async def copy(bootstrap: str, name: str, source: str, outputs: list[str]) -> None:
-    """Copy until an error comes. Raises KafkaError and TimeoutError."""
+    """Copy until an error comes. Raises KafkaError, TimeoutError, and LookupError if no committed offset came."""
     servers = bootstrap.split(",")
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers, client_id=name)
     producer = AIOKafkaProducer(
         bootstrap_servers=servers,
         client_id=name,
@@ -34,13 +36,14 @@ async def copy(bootstrap: str, name: str, source: str, outputs: list[str]) -> No
     async with asyncio.timeout(ROUND_SECONDS):
         await producer.start()
         await consumer.start()
+        await admin.start()
         found = None
         while not found:
             cluster = await consumer._client.fetch_all_metadata()
             found = cluster.partitions_for_topic(source)
     assigned = [TopicPartition(source, partition) for partition in found]
     consumer.assign(assigned)
-    await rewind(consumer, assigned)
+    await rewind(consumer, assigned, admin, name)
     while True:
         fetched = await consumer.getmany(timeout_ms=500, max_records=RECORDS_PER_ROUND)
         if not fetched:
@@ -59,15 +62,22 @@ async def copy(bootstrap: str, name: str, source: str, outputs: list[str]) -> No
             await asyncio.gather(*sent)
             if random.random() < ABORTED:
                 await producer.abort_transaction()
-                await rewind(consumer, assigned)
+                await rewind(consumer, assigned, admin, name)
             else:
                 await producer.commit_transaction()
 
 
-async def rewind(consumer: AIOKafkaConsumer, assigned: list[TopicPartition]) -> None:
-    """Continue at the offsets that are committed."""
+async def rewind(
+    consumer: AIOKafkaConsumer, assigned: list[TopicPartition], admin: AIOKafkaAdminClient, group_id: str
+) -> None:
+    """Continue at the offsets that are committed.
+
+    The consumer is not asked: aiokafka 0.14 takes a refusal by a broker that is no longer the coordinator for "nothing
+    committed", and asks that broker forever. The admin client returns an offset (-1 if none is committed) or nothing.
+    """
+    committed = await admin.list_consumer_group_offsets(group_id, partitions=assigned)
     for one in assigned:
-        consumer.seek(one, await consumer.committed(one) or 0)
+        consumer.seek(one, max(committed[one].offset, 0))
 
 
 if __name__ == "__main__":
