@@ -60,14 +60,18 @@ class Batches:
 
 
 def comparable(batch: bytes) -> tuple[object, ...]:
-    """Return the part of a batch that must be the same; not the time of a run, nor the compressed bytes."""
+    """Return the part of a batch that must be the same; not the time of a run, nor the compressed bytes.
+
+    A batch without records keeps the maximum timestamp of the records that the run before left in it. The cleaner may
+    run more often than the job: the first batch after a seal makes the seal's segment ready for it.
+    """
     header = read_header(batch)
     return (
         int.from_bytes(batch[:8], "big"),
         header.last_offset_delta,
         header.record_count,
         header.attributes,
-        header.max_timestamp_ms,
+        header.record_count and header.max_timestamp_ms,
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
