@@ -62,14 +62,16 @@ def produce(
     return {"seconds": time.perf_counter() - began, "bytes": records * value_bytes}
 
 
-def consume(bootstrap: str, topic: str, partitions: int, records: int, value_bytes: int) -> dict[str, float]:
+def consume(
+    bootstrap: str, topic: str, partitions: int, records: int, value_bytes: int, partition_bytes: int = 4_194_304
+) -> dict[str, float]:
     """Measure the throughput of one librdkafka consumer from the beginning of the topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.message.max.bytes": 4_194_304,
+            "fetch.message.max.bytes": partition_bytes,
             "queued.max.messages.kbytes": 131_072,
             # By default librdkafka pauses for a second when its queue is full; that pause would dominate the result.
             "fetch.queue.backoff.ms": 5,
