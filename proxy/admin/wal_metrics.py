@@ -104,6 +104,9 @@ def _reads(parts: Parts) -> Iterator[Metric]:
     yield counter("cold_cache_hits", "Rows found in the cache of old records.", cold.hits)
     yield counter("cold_cache_misses", "Rows not found in the cache of old records.", cold.misses)
     yield counter("storage_gets", "GETs of records.", gets)
+    ahead, unused = cache.ahead_count + cold.ahead_count, cache.ahead_unused + cold.ahead_unused
+    yield counter("storage_reads_ahead", "Blocks of records that were read before anyone requested them.", ahead)
+    yield counter("storage_reads_ahead_unused", "Those of them that were evicted before anyone did.", unused)
     yield counter("storage_bytes_read", "Bytes that GETs of records returned.", cache.bytes_read + cold.bytes_read)
     yield counter("cold_storage_gets", "GETs of old records.", cold.get_count)
     yield counter("cold_storage_bytes_read", "Bytes that GETs of old records returned.", cold.bytes_read)

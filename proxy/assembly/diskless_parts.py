@@ -61,6 +61,7 @@ class DisklessParts(RoomParts):
         self.rows.cold_after_ms = fetch.cold_after_ms
         self.reader.coordinates.max_age_s = fetch.coordinates_max_age_ms / 1000
         self.reader.shortest_wait_s = fetch.shortest_read_wait_ms / 1000
+        self.reader.read_ahead_bytes = fetch.read_ahead_bytes
         self.time_lookup.max_batch_bytes = fetch.max_decompressed_batch_bytes
         self.wal.timer.interval_s = settings.diskless_append_commit_interval_ms / 1000
         self.wal.timer.budget.per_second = _puts_per_second(settings)
@@ -100,6 +101,7 @@ def build_diskless(process: ProcessParts, stores: StoreParts) -> DisklessParts:
         rows,
         process.throttled_log,
         shortest_wait_s=fetch.shortest_read_wait_ms / 1000,
+        read_ahead_bytes=fetch.read_ahead_bytes,
     )
     wal = WalBuffer(
         storage,

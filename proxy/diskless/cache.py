@@ -23,6 +23,8 @@ RUN_BYTES = 500
 BATCH_BYTES = 200
 _COUNTED: ContextVar[list[None] | None] = ContextVar("counted_gets", default=None)
 """Counter of the task that reads, and of the tasks that it starts: one entry for each GET that it caused."""
+_AHEAD_SHARE = 4
+"""One part in this many of the capacity may hold blocks that were read ahead and that nobody has used yet."""
 _LIKELY_DECAY = 8
 """Weight of a smaller block: its size moves the expected size of the next block by one part in this many."""
 
@@ -106,9 +108,11 @@ class BlockCache:
         self._entries_of = Counter[bytes]()
         """Number of entries by segment."""
         self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
+        self._ahead: dict[_Key, int] = {}
+        """Expected bytes of what was read ahead, or is being read, and has not been used yet."""
         self._largest_block_bytes = max(self._likely_bytes)
         self._max_gets = max_gets
-        self._block_reads = self._reads_that_fit()
+        self._block_reads = asyncio.Semaphore(self._most_reads)
         self.used_bytes = 0
         """Bytes of entries, plus those reserved for blocks that are being read or joined."""
         self.hits = 0
@@ -116,6 +120,8 @@ class BlockCache:
         self.get_count = 0
         self.bytes_read = 0
         self.evictions = 0
+        self.ahead_count = 0
+        self.ahead_unused = 0
 
     def cached(self, row: Row) -> PatchedRun | None:
         """Return the row's batches if they are in memory, at once."""
@@ -127,10 +133,16 @@ class BlockCache:
             run = self._patched(key, entry, row)
         except StorageError:
             return None  # forgotten by now: `run` reads it again, and raises if that is no better
+        self._ahead.pop(key, None)
         if key in self._entries:
             self._entries.move_to_end(key)
         self.hits += 1
         return run
+
+    def has(self, row: Row) -> bool:
+        """Return whether the row is in memory, or is being read."""
+        key = self._key(row)
+        return key in self._entries or key in self._loading
 
     def block_of(self, row: Row) -> Hashable:
         """Return a key of the block that the row needs: rows with the same key come with the same read."""
@@ -155,6 +167,21 @@ class BlockCache:
         key = self._key(row)
         return self._patched(key, await self._entry(key), row)
 
+    def read_ahead(self, row: Row) -> bool:
+        """Begin to read a row that somebody is likely to want soon, unless it is in memory; False if there is no room.
+
+        Nobody is to wait for it: it takes at most half of the reads at a time, and a share of the capacity.
+        """
+        if self.has(row):
+            return True
+        key, size = self._key(row), self.likely_bytes(row)
+        if 2 * len(self._loading) >= self._most_reads or sum(self._ahead.values()) + size > self._most_ahead_bytes:
+            return False
+        self.ahead_count += 1
+        self._ahead[key] = size
+        self._begin(key)
+        return True
+
     def insert(self, segment: bytes, data: bytearray) -> None:
         """Keep a segment of our own that has just been uploaded. `data` is the cache's from now on."""
         if not self._make_room(len(data)):
@@ -169,7 +196,7 @@ class BlockCache:
     def resize(self, capacity_bytes: int) -> None:
         """Keep at most this much from now on, and at least one block, because blocks keep their size."""
         self.capacity_bytes = max(capacity_bytes, self._largest_block_bytes)
-        self._block_reads = self._reads_that_fit()  # in addition to those under way
+        self._block_reads = asyncio.Semaphore(self._most_reads)  # in addition to those under way
         self._make_room(0)
 
     async def close(self) -> None:
@@ -181,9 +208,14 @@ class BlockCache:
         for key in list(self._entries):
             self._forget(key)
 
-    def _reads_that_fit(self) -> asyncio.Semaphore:
+    @property
+    def _most_reads(self) -> int:
         fit = max(1, self.capacity_bytes // self._largest_block_bytes)
-        return asyncio.Semaphore(fit if self._max_gets is None else min(fit, self._max_gets))
+        return fit if self._max_gets is None else min(fit, self._max_gets)
+
+    @property
+    def _most_ahead_bytes(self) -> int:
+        return self.capacity_bytes // _AHEAD_SHARE
 
     def _key(self, row: Row) -> _Key:
         if not row.offsets_in_place or len(self._merged_sizes) == 1:
@@ -198,17 +230,12 @@ class BlockCache:
 
     async def _entry(self, key: _Key) -> _Entry:
         """Return the entry of `key`: from memory, by the read of it that is under way, or by a new one."""
+        self._ahead.pop(key, None)
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
             return entry
-        task = self._loading.get(key)
-        if task is None:
-            _, position, length, size = key
-            is_block = length == size and not position % size
-            task = asyncio.create_task(self._read_block(key) if is_block else self._join_blocks(key))
-            self._loading[key] = task
-            task.add_done_callback(lambda done: self._loaded(key, done))
+        task = self._loading.get(key) or self._begin(key)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -216,8 +243,18 @@ class BlockCache:
                 raise StorageError("the cache was closed while a segment was being read") from None
             raise
 
+    def _begin(self, key: _Key) -> asyncio.Task[_Entry]:
+        _, position, length, size = key
+        is_block = length == size and not position % size
+        task = asyncio.create_task(self._read_block(key) if is_block else self._join_blocks(key))
+        self._loading[key] = task
+        task.add_done_callback(lambda done: self._loaded(key, done))
+        return task
+
     def _loaded(self, key: _Key, task: asyncio.Task[_Entry]) -> None:
         del self._loading[key]
+        if key not in self._entries:
+            self._ahead.pop(key, None)  # it can't be read
         if not task.cancelled():
             task.exception()  # seen here, as all readers may have been cancelled by now
 
@@ -325,6 +362,8 @@ class BlockCache:
 
     def _forget(self, key: _Key) -> None:
         entry = self._entries.pop(key, None)
+        if self._ahead.pop(key, None) is not None:
+            self.ahead_unused += 1
         if entry is not None:
             self.used_bytes -= entry.size_bytes
             self._entries_of[key[0]] -= 1

@@ -37,6 +37,7 @@ Partition = tuple[bytes, int]
 _MAX_TAILS = 20_000
 _MAX_ROWS_PER_TAIL = 256
 """About 200 bytes a row: 1 GiB if every tail were full, which takes 20,000 partitions read at the same time."""
+_MAX_ROWS_AHEAD = 64
 _ROWS_TRUSTED_S = 15.0
 """At least; at most three times as long, which is less than the grace of objects that nothing uses (`garbage.grace_ms`)
 by default."""
@@ -171,6 +172,19 @@ class Coordinates:
                         self._ahead.keep(requests[place], answer, self._now_s()) if self._following else answer
                     )
         return [answer for answer in answers if answer is not None]
+
+    def following_rows(self, topic_id: bytes, partition: int, offset: int, max_bytes: int) -> Sequence[Row]:
+        """Return the rows that a reader who goes on at an offset is likely to get, as far as they are known.
+
+        They may be old: this says what to have ready, not what is there.
+        """
+        log = topic_id, partition
+        tail = self._tails.get(log)
+        rows: Sequence[Row] = tail.rows if tail is not None else ()
+        if not rows or not rows[0].base_offset <= offset:
+            rows = self._ahead.around(log, offset)
+        first = bisect_left(rows, offset, key=lambda row: row.last_offset)
+        return rows_for(rows[first : first + _MAX_ROWS_AHEAD], 0, max_bytes) if first < len(rows) else ()
 
     def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:
         """Return an event that is set when any of the partitions may have more to read; end it with `unlisten`.

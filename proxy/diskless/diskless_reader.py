@@ -5,7 +5,8 @@ batch must fit in what is left of the request's limit and of its partition's (KI
 
 Blocks that are not in memory are read for all partitions at the same time, as many as the answer and the caches can
 hold, for a limited time. A partition's records then end at the first row that is missing, as long as the answer has
-something. The client requests the rest, and rotates its partitions, so that each is the first at some time.
+something. The client requests the rest, and rotates its partitions, so that each is the first at some time. What the
+next answers are likely to need is read ahead, as otherwise each of them would wait for its own GETs.
 
 A reader of committed records (`read_committed`) gets whole batches before the last stable offset. It gets records of
 aborted transactions too, with the list of these transactions, as from a broker, and leaves the records out itself.
@@ -16,7 +17,7 @@ If a segment is gone, its coordinates are old: the coordinator is asked for the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -68,13 +69,20 @@ class DisklessReader:
     """Reads from the log that the coordinator orders and object storage holds."""
 
     def __init__(
-        self, coordinates: Coordinates, rows: RowReader, throttled_log: ThrottledLog, *, shortest_wait_s: float = 0.2
+        self,
+        coordinates: Coordinates,
+        rows: RowReader,
+        throttled_log: ThrottledLog,
+        *,
+        shortest_wait_s: float = 0.2,
+        read_ahead_bytes: int = 0,
     ) -> None:
-        """`shortest_wait_s`: for object storage, whatever a reader says."""
+        """`shortest_wait_s`: for object storage, whatever a reader says. `read_ahead_bytes`: of each answer."""
         self.coordinates = coordinates
         self._rows = rows
         self._throttled_log = throttled_log
         self.shortest_wait_s = shortest_wait_s
+        self.read_ahead_bytes = read_ahead_bytes
 
     async def read(
         self,
@@ -98,6 +106,7 @@ class DisklessReader:
         located = await self.coordinates.locate(wanted, trust_ends=trust_ends, committed=committed)
         answers = [_readable(request, answer) for request, answer in zip(requests, located, strict=True)]
         rows = self._choose(requests, answers, max_bytes, first_exempt)
+        rows.want_next(self._next_rows(requests, answers))
         await rows.load(max(wait_s, self.shortest_wait_s))
         if rows.had_to_read and not any(map(_is_told, requests, answers)):
             await rows.any_of([answer.rows[0] for answer in answers if answer.rows])
@@ -129,6 +138,17 @@ class DisklessReader:
                 first_exempt = False
             left -= min(size, limit)
         return chosen
+
+    def _next_rows(self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer]) -> Iterator[Row]:
+        """Return what the next answers will consist of if the reader goes on, with the same share for each partition.
+
+        A GET takes long, and each answer would wait for its own.
+        """
+        reading = [(request, answer.rows[-1]) for request, answer in zip(requests, answers, strict=True) if answer.rows]
+        for request, last in reading:
+            log, share = (request.topic_id, request.partition), self.read_ahead_bytes // len(reading)
+            if share:
+                yield from self.coordinates.following_rows(*log, last.last_offset + 1, share)
 
     async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
         """Ask the coordinator again after cached coordinates turned out to be old; return its answer, or

@@ -7,7 +7,7 @@ a reader that goes through a whole log would evict from it what all others are a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 
 from proxy.coordinator.interface import Row
@@ -65,6 +65,14 @@ class RowReader:
             return await self._tail.run(row)
         return self._tail.cached(row) or await self._cold.run(row)
 
+    def read_ahead(self, rows: Iterable[Row]) -> None:
+        """Begin to read rows that are likely to be wanted soon, in this order, until a cache has no room."""
+        for row in rows:
+            if row.is_marker or self._tail.has(row):
+                continue
+            if not self.cache_of(row).read_ahead(row):
+                return
+
     def cache_of(self, row: Row) -> BlockCache:
         """Return the cache that reads the row if it is in none."""
         return self._cold if self._is_cold(row) else self._tail
@@ -85,6 +93,7 @@ class HeldRows:
         self._missing: dict[tuple[BlockCache, Hashable], list[Row]] = {}
         self._room: dict[BlockCache, int] = {}
         """Bytes that may still be read, if any are left."""
+        self._ahead: list[Row] = []
 
     def want(self, row: Row) -> bool:
         """Hold the row, or have `load` read it; False if its cache can't hold all that would be read."""
@@ -106,6 +115,10 @@ class HeldRows:
         self._missing[block] = [row]
         return True
 
+    def want_next(self, rows: Iterable[Row]) -> None:
+        """Have `load` begin to read rows that the next answers are likely to need, after those of this one."""
+        self._ahead.extend(rows)
+
     @property
     def had_to_read(self) -> bool:
         """Return whether a row that was wanted was not in memory."""
@@ -114,6 +127,7 @@ class HeldRows:
     async def load(self, timeout_s: float) -> None:
         """Read the missing rows in the order in which they were wanted, until time is up."""
         if not self._missing:
+            self._reader.read_ahead(self._ahead)
             return
         blocks = iter(self._missing.values())
 
@@ -122,10 +136,14 @@ class HeldRows:
                 for row in rows:
                     await self._load(row)
 
+        async def read_ahead() -> None:
+            self._reader.read_ahead(self._ahead)
+
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
                 for _ in range(min(len(self._missing), _READS_AT_A_TIME)):
                     group.create_task(work())
+                group.create_task(read_ahead())
 
     async def any_of(self, rows: Sequence[Row]) -> None:
         """Wait until one of these rows is read or can't be read, for any time: an unresponsive read holds up no other.

@@ -100,6 +100,11 @@ class RowsAhead:
         self._stretches.move_to_end(partition)
         return _answer_of(answer, chosen)
 
+    def around(self, partition: Partition, offset: int) -> Sequence[Row]:
+        """Return the known rows, if they have that of an offset or end before it."""
+        stretch = self._stretches.get(partition)
+        return stretch.answer.rows if stretch is not None and stretch.holds(offset) else ()
+
     def note(self, partition: Partition, log_start_offset: int, high_watermark: int, last_stable_offset: int) -> None:
         """Note bounds of a log. If its start has moved since the coordinator returned the rows, they are forgotten."""
         stretch = self._stretches.get(partition)

@@ -55,6 +55,7 @@ KEPT: dict[str, Callable[[Parts], object]] = {
     "fetch.replica_topics_remembered": lambda parts: parts.replicas.replicas.max_topics,
     "fetch.replica_compare_interval_ms": lambda parts: parts.replicas.log_ends.interval_s,
     "fetch.replica_partitions_compared": lambda parts: parts.replicas.log_ends.max_partitions,
+    "fetch.read_ahead_bytes": lambda parts: parts.diskless.reader.read_ahead_bytes,
     "fetch.shortest_read_wait_ms": lambda parts: parts.diskless.reader.shortest_wait_s,
     "limits.max_connections": lambda parts: parts.clients.connections.max_connections,
     "limits.max_counted_topics": lambda parts: parts.process.stats.max_counted_topics,

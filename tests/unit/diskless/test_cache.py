@@ -354,6 +354,8 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
     async def read(row: Row) -> None:
         for _ in range(chance.randrange(4)):
             await asyncio.sleep(0)
+        if chance.random() < 0.3:
+            cache.read_ahead(chance.choice(rows))
         run = cache.cached(row) or await cache.run(row)
         kept.append((run, row, bytes(run.data)))
 
@@ -372,6 +374,7 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
     await idle(cache)
     assert cache.used_bytes <= capacity_bytes
     assert cache.used_bytes == sum(entry.size_bytes for entry in cache._entries.values())
+    assert cache._ahead.keys() <= cache._entries.keys()
     await cache.close()
     assert cache.used_bytes == 0
 
