@@ -114,8 +114,9 @@ class FetchSettings(Section):
     cold_max_gets: int = Field(default=8, ge=1)
     """Maximum number of GETs of old blocks at a time."""
     read_ahead_bytes: Reloadable[int] = Field(default=8_388_608, ge=0)
-    """Bytes of records after those of an answer that are read from object storage before a consumer requests them, for
-    all partitions of a Fetch. They take at most a quarter of a cache and half of its GETs at a time. 0: none."""
+    """Bytes of records after those of an answer that are read from object storage before a consumer requests them, if
+    it is behind in at most 8 partitions, for all of them. The blocks that have these records take at most a quarter of
+    a cache and half of its GETs at a time. 0: none."""
     shortest_read_wait_ms: Reloadable[int] = Field(default=200, ge=1)
     """Shortest time that a Fetch which already has something to answer waits for the rest from object storage. It waits
     longer if the client's `max.wait.ms` allows."""

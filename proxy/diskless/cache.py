@@ -109,7 +109,8 @@ class BlockCache:
         """Number of entries by segment."""
         self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
         self._ahead: dict[_Key, int] = {}
-        """Expected bytes of what was read ahead, or is being read, and has not been used yet."""
+        """Bytes of what was read ahead, as expected while it is being read, until somebody uses it. All of it is in
+        memory or being read."""
         self._largest_block_bytes = max(self._likely_bytes)
         self._max_gets = max_gets
         self._block_reads = asyncio.Semaphore(self._most_reads)
@@ -129,13 +130,12 @@ class BlockCache:
         entry = self._entries.get(key)
         if entry is None:
             return None
+        self._ahead.pop(key, None)
+        self._entries.move_to_end(key)
         try:
             run = self._patched(key, entry, row)
         except StorageError:
             return None  # forgotten by now: `run` reads it again, and raises if that is no better
-        self._ahead.pop(key, None)
-        if key in self._entries:
-            self._entries.move_to_end(key)
         self.hits += 1
         return run
 
@@ -175,11 +175,13 @@ class BlockCache:
         if self.has(row):
             return True
         key, size = self._key(row), self.likely_bytes(row)
-        if 2 * len(self._loading) >= self._most_reads or sum(self._ahead.values()) + size > self._most_ahead_bytes:
+        if 2 * (len(self._loading) + 1) > self._most_reads or sum(self._ahead.values()) + size > self._most_ahead_bytes:
             return False
         self.ahead_count += 1
         self._ahead[key] = size
+        counted = _COUNTED.set(None)  # nobody's Fetch has caused it
         self._begin(key)
+        _COUNTED.reset(counted)
         return True
 
     def insert(self, segment: bytes, data: bytearray) -> None:
@@ -253,8 +255,8 @@ class BlockCache:
 
     def _loaded(self, key: _Key, task: asyncio.Task[_Entry]) -> None:
         del self._loading[key]
-        if key not in self._entries:
-            self._ahead.pop(key, None)  # it can't be read
+        if self._ahead.pop(key, None) is not None and key in self._entries:
+            self._ahead[key] = self._entries[key].size_bytes
         if not task.cancelled():
             task.exception()  # seen here, as all readers may have been cancelled by now
 

@@ -176,13 +176,16 @@ class Coordinates:
     def following_rows(self, topic_id: bytes, partition: int, offset: int, max_bytes: int) -> Sequence[Row]:
         """Return the rows that a reader who goes on at an offset is likely to get, as far as they are known.
 
-        They may be old: this says what to have ready, not what is there.
+        Those that `locate` would not return are left out: their segments may have been merged and deleted.
         """
         log = topic_id, partition
+        now_s = self._now_s()
         tail = self._tails.get(log)
-        rows: Sequence[Row] = tail.rows if tail is not None else ()
-        if not rows or not rows[0].base_offset <= offset:
-            rows = self._ahead.around(log, offset)
+        rows: Sequence[Row] = ()
+        if tail is not None and not tail.is_behind and tail.rows and tail.rows[0].base_offset <= offset:
+            tail.age(now_s)
+            rows = tail.rows if offset >= tail.old_before else ()
+        rows = rows or self._ahead.around(log, offset, not_before_s=now_s - _ROWS_TRUSTED_S)
         first = bisect_left(rows, offset, key=lambda row: row.last_offset)
         return rows_for(rows[first : first + _MAX_ROWS_AHEAD], 0, max_bytes) if first < len(rows) else ()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from proxy.wire.primitives import Buffer
 
 _UNKNOWN_OFFSET = -1
 _LEADER_EPOCH = 0
+_MAX_PARTITIONS_AHEAD = 8
 _MAX_LOOKS = 2
 """More at the coordinates of a partition in one read, as long as each names another segment that is gone."""
 
@@ -106,7 +108,8 @@ class DisklessReader:
         located = await self.coordinates.locate(wanted, trust_ends=trust_ends, committed=committed)
         answers = [_readable(request, answer) for request, answer in zip(requests, located, strict=True)]
         rows = self._choose(requests, answers, max_bytes, first_exempt)
-        rows.want_next(self._next_rows(requests, answers))
+        if max_bytes:
+            rows.want_next(self._next_rows(requests, answers))
         await rows.load(max(wait_s, self.shortest_wait_s))
         if rows.had_to_read and not any(map(_is_told, requests, answers)):
             await rows.any_of([answer.rows[0] for answer in answers if answer.rows])
@@ -142,13 +145,21 @@ class DisklessReader:
     def _next_rows(self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer]) -> Iterator[Row]:
         """Return what the next answers will consist of if the reader goes on, with the same share for each partition.
 
-        A GET takes long, and each answer would wait for its own.
+        A GET takes long, and each answer would wait for its own. A reader of many partitions that is far behind in
+        them has many GETs under way at a time as it is.
         """
-        reading = [(request, answer.rows[-1]) for request, answer in zip(requests, answers, strict=True) if answer.rows]
-        for request, last in reading:
-            log, share = (request.topic_id, request.partition), self.read_ahead_bytes // len(reading)
-            if share:
-                yield from self.coordinates.following_rows(*log, last.last_offset + 1, share)
+        going_on = [
+            (request, answer.rows[-1].last_offset + 1)
+            for request, answer in zip(requests, answers, strict=True)
+            if answer.rows and answer.rows[-1].last_offset + 1 < _end(request, answer)
+        ]
+        share = self.read_ahead_bytes // max(1, len(going_on))
+        if not share or len(going_on) > _MAX_PARTITIONS_AHEAD:
+            return
+        following = self.coordinates.following_rows
+        each = [following(request.topic_id, request.partition, offset, share) for request, offset in going_on]
+        for some in zip_longest(*each):
+            yield from (row for row in some if row is not None)
 
     async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
         """Ask the coordinator again after cached coordinates turned out to be old; return its answer, or

@@ -100,10 +100,12 @@ class RowsAhead:
         self._stretches.move_to_end(partition)
         return _answer_of(answer, chosen)
 
-    def around(self, partition: Partition, offset: int) -> Sequence[Row]:
-        """Return the known rows, if they have that of an offset or end before it."""
+    def around(self, partition: Partition, offset: int, *, not_before_s: float) -> Sequence[Row]:
+        """Return the rows that the coordinator returned since then, if they have that of an offset."""
         stretch = self._stretches.get(partition)
-        return stretch.answer.rows if stretch is not None and stretch.holds(offset) else ()
+        if stretch is None or stretch.learned_s < not_before_s or not stretch.holds(offset):
+            return ()
+        return stretch.answer.rows
 
     def note(self, partition: Partition, log_start_offset: int, high_watermark: int, last_stable_offset: int) -> None:
         """Note bounds of a log. If its start has moved since the coordinator returned the rows, they are forgotten."""

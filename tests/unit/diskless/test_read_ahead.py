@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.coordinator.interface import Row
-from proxy.diskless.cache import BlockCache
+from proxy.coordinator.interface import FindRequest, Row
+from proxy.diskless.cache import BlockCache, count_gets
+from proxy.diskless.rows_ahead import RowsAhead
+from proxy.diskless.wal.segment import segment_key
 from proxy.storage.interface import StorageError
 from tests.batches import make_batch
-from tests.support.memory_log import MemoryLog, new_log
+from tests.support.memory_log import LARGE, TOPIC, MemoryLog, new_log
 from tests.unit.diskless.test_cache import MemoryStorage, assert_is_row, build_segment, idle, stored
 from tests.unit.diskless.test_diskless_reader import offsets
 
@@ -69,6 +71,22 @@ async def test_half_of_the_reads_at_a_time_are_left_to_those_who_wait() -> None:
     storage.gate.set()
     await asyncio.gather(*waiting)
     assert cache.read_ahead(rows[2])
+
+
+async def test_the_only_read_at_a_time_is_for_those_who_wait() -> None:
+    storage, _, rows = await segments()
+    cache = BlockCache(storage, capacity_bytes=16 * BLOCK, block_bytes=BLOCK, max_gets=1)
+    assert not cache.read_ahead(rows[0])
+
+
+async def test_nobodys_fetch_has_caused_what_is_read_ahead() -> None:
+    _, cache, rows = await segments()
+    gets = count_gets()
+    assert cache.read_ahead(rows[0])
+    await idle(cache)
+    assert gets == []
+    await cache.run(rows[1])
+    assert len(gets) == 1
 
 
 async def test_what_is_evicted_before_anyone_wanted_it_is_counted_and_gives_its_share_back() -> None:
@@ -157,3 +175,77 @@ async def test_no_more_is_read_ahead_than_the_setting_says() -> None:
     await go_on(log, 12)
     assert log.cold.get_count <= 12 + 2
     task.cancel()
+
+
+async def test_segments_that_were_merged_are_not_read_ahead() -> None:
+    """The rows of the tail are those of before the merge. Once they are old, a reader gets others."""
+    log = await long_log(old=True)
+    now_s = 0.0
+    log.coordinates._now_s = lambda: now_s
+    log.reader.read_ahead_bytes = 0
+    task = await followed(log)
+    await log.read((0, 0))  # up to the end: a tail of all rows
+    old = {segment_key(row.segment) for row in log.coordinates._tails[TOPIC, 0].rows[:30]}
+    for first in range(3):
+        await log.swap(0, first, 10)
+    now_s = 50.0
+    log.forget_bytes()
+    log.reader.read_ahead_bytes = LARGE
+    fetched: list[str] = []
+    fetch = log.storage.fetch
+
+    async def noted(key: str, start: int = 0, end: int | None = None) -> bytearray:
+        fetched.append(key)
+        return await fetch(key, start, end)
+
+    log.storage.fetch = noted  # type: ignore[method-assign]
+    await go_on(log, 5)
+    assert fetched
+    assert not old & set(fetched)
+    task.cancel()
+
+
+async def test_a_reader_of_many_partitions_that_is_behind_in_one_has_all_of_the_share() -> None:
+    size = len(make_batch([b"x" * 500]))
+    log = await new_log(partitions=30)
+    for partition in range(1, 30):
+        await log.write([(partition, make_batch([b"x" * 500]))])
+    for _ in range(SEGMENTS):
+        await log.write([(0, make_batch([b"x" * 500]))])
+    log.reader.read_ahead_bytes = 2 * size
+    log.tail._likely_bytes = dict.fromkeys(log.tail._likely_bytes, size)
+    task = await followed(log)
+    reads = [(partition, 0, size) for partition in range(1, 30)]
+    await log.read((0, 0, size * SEGMENTS))
+    log.forget_bytes()
+    await log.read(*reads)
+    assert log.tail.ahead_count == 0
+    await log.read((0, 3, size), *reads)
+    assert log.tail.ahead_count == 2
+    task.cancel()
+
+
+async def test_nothing_is_read_ahead_of_a_reader_that_is_behind_in_many_partitions() -> None:
+    for partitions, is_read in ((8, True), (9, False)):
+        log = await new_log(partitions)
+        for _ in range(3):
+            await log.write([(partition, make_batch([b"x" * 500])) for partition in range(partitions)])
+        log.reader.read_ahead_bytes = LARGE
+        log.tail._likely_bytes = dict.fromkeys(log.tail._likely_bytes, 10_000)
+        task = await followed(log)
+        await log.read(*((partition, 0) for partition in range(partitions)))
+        log.forget_bytes()
+        await log.read(*((partition, 0, 1) for partition in range(partitions)))
+        assert bool(log.tail.ahead_count) == is_read
+        task.cancel()
+
+
+async def test_rows_that_were_learned_long_ago_are_not_read_ahead() -> None:
+    log = await long_log(old=False)
+    request = FindRequest(TOPIC, 0, 0, 1_000)
+    (answer,) = await log.coordinator.find([request])
+    ahead = RowsAhead()
+    ahead.keep(request, answer, 5.0)
+    assert ahead.around((TOPIC, 0), 1, not_before_s=5.0) == answer.rows
+    assert ahead.around((TOPIC, 0), 1, not_before_s=5.1) == ()
+    assert ahead.around((TOPIC, 0), SEGMENTS, not_before_s=5.0) == ()
