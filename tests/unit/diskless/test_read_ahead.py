@@ -134,7 +134,7 @@ async def go_on(log: MemoryLog, answers: int, partitions: int = 1) -> list[int]:
         assert [offsets(read) for read in reads] == [[offset]] * partitions
         waited.append(log.tail.misses + log.cold.misses - misses)
         for cache in (log.tail, log.cold):
-            await idle(cache)  # type: ignore[arg-type]
+            await idle(cache)
     return waited
 
 
