@@ -16,14 +16,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from benchmarks.measure import client, cpu_seconds
 from benchmarks.run import DISKLESS_PRODUCERS, create
 from benchmarks.slow_link import slow_link
-from proxy.demo.admin import get
 from proxy.demo.s3 import SeaweedFS
 from proxy.demo.stack import Stack, StackOptions
+from tests.support.metrics import Metrics
 
 WRITES, READS = "rack-a", "rack-b"
 PARTITIONS = (1, 3, 12)
@@ -58,7 +56,7 @@ def main() -> None:
 
 @contextmanager
 def stack_of() -> Iterator[tuple[Stack, str]]:
-    """Run a broker, the stores, a proxy in each rack, and a slow link to the object storage."""
+    """Run brokers, the stores, a proxy in each rack, and a slow link to the object storage."""
     overrides = {"diskless_append_buffer_max_bytes": SEGMENT_BYTES}
     options = StackOptions(storage="s3", racks=(WRITES, READS), overrides=overrides)
     with tempfile.TemporaryDirectory() as directory, Stack(options) as stack:
@@ -82,7 +80,7 @@ def one_run(stack: Stack, link: str, age: str, way: str, topic: str, partitions:
     stack.configure_proxy(READS, {"storage": {"endpoint_url": f"http://{link}"}, "fetch": AGES[age] | WAYS[way]})
     stack.start_proxy(READS)
     pids = [stack.pid(f"proxy-{READS}")]
-    cpu, gets = cpu_seconds(pids), gets_so_far(stack)
+    cpu, gets = cpu_seconds(pids), Metrics(stack, READS).value("storage_gets_total")
     sizes: dict[str, Any] = {"topic": topic, "partitions": partitions, "value_bytes": VALUE_BYTES}
     sizes["partition_bytes"] = PARTITION_BYTES
     done = client("consume", bootstrap=stack.bootstrap(READS), records=megabytes * 1_000_000 // VALUE_BYTES, **sizes)
@@ -92,15 +90,8 @@ def one_run(stack: Stack, link: str, age: str, way: str, topic: str, partitions:
         "partitions": partitions,
         "mb_s": round(done["bytes"] / done["seconds"] / 1e6, 1),
         "cpu_s_gb": round((cpu_seconds(pids) - cpu) / done["bytes"] * 1e9, 2),
-        "gets": gets_so_far(stack) - gets,
+        "gets": int(Metrics(stack, READS).value("storage_gets_total") - gets),
     }
-
-
-def gets_so_far(stack: Stack) -> int:
-    """Return the GETs of the reading proxy since its start."""
-    _, text = get(stack.admin_url(READS), "/metrics", 10)
-    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-    return int(sum(one.value for one in samples if one.name == "diskless_proxy_storage_gets_total"))
 
 
 if __name__ == "__main__":

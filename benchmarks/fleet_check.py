@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleet_model import Flow, Load, Units, flow, simulated
-from benchmarks.flush import uploads_so_far
 from benchmarks.measure import client, cpu_seconds
 from proxy.config import Redis
 from proxy.coordinator import packing
@@ -32,6 +31,7 @@ from proxy.coordinator.pool import one_server
 from proxy.coordinator.shards import FLEET_PREFIX, announcement_channel
 from proxy.coordinator.subscription import messages
 from proxy.demo.stack import Stack, StackOptions
+from tests.support.metrics import Metrics
 
 RESULTS = Path(__file__).parent / "results" / "fleet_check.json"
 RACK, TOPIC = "rack-a", "fleet"
@@ -105,7 +105,7 @@ def fleet(proxies: int, arguments: argparse.Namespace) -> dict[str, Any]:
             )
 
         def puts() -> int:
-            return sum(uploads_so_far(stack, name) for name in names)
+            return sum(int(Metrics(stack, name).value("uploads_total")) for name in names)
 
         pids = [proxy.process.pid for proxy in stack.proxies.values()]
         with listening(stack.redis.url) as heard, redis.Redis.from_url(stack.redis.url) as store:

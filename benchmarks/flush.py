@@ -18,13 +18,13 @@ from statistics import median, quantiles
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.measure import client, cpu_seconds
 from benchmarks.slow_link import slow_link
 from proxy.demo.admin import get
 from proxy.demo.s3 import SeaweedFS
 from proxy.demo.stack import Stack, StackOptions
+from tests.support.metrics import Metrics
 
 RACK = "rack-a"
 WAYS: dict[str, dict[str, Any]] = {
@@ -107,10 +107,10 @@ def one_run(stack: Stack, name: str, way: str, load: dict[str, Any], seconds: fl
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
         client("produce_at_rate", address=proxy.bootstrap, topic=topic, partitions=PARTITIONS, seconds=2, per_second=5)
         time.sleep(2.5)  # the budget saves up its burst again
-    before, cpu = uploads_so_far(stack, name), cpu_seconds([proxy.process.pid])
+    before, cpu = Metrics(stack, name).value("uploads_total"), cpu_seconds([proxy.process.pid])
     job = "produce_at_rate" if "per_second" in load else "produce_closed"
     done = client(job, address=proxy.bootstrap, topic=topic, partitions=PARTITIONS, seconds=seconds, **load)
-    puts = uploads_so_far(stack, name) - before
+    puts = int(Metrics(stack, name).value("uploads_total") - before)
     segments = json.loads(get(proxy.admin_url, f"/api/segments?limit={max(1, min(puts, 100))}")[1])["segments"]
     uploads, commits = ([one[f"{what}_ms"] or 0.0 for one in segments] for what in ("upload", "commit"))
     run = {
@@ -127,13 +127,6 @@ def one_run(stack: Stack, name: str, way: str, load: dict[str, Any], seconds: fl
     }
     print(json.dumps(run), flush=True)
     return run
-
-
-def uploads_so_far(stack: Stack, name: str) -> int:
-    """Return the segments that a proxy has uploaded since its start."""
-    _, text = get(stack.admin_url(name), "/metrics", 10)
-    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-    return int(sum(one.value for one in samples if one.name == "diskless_proxy_uploads_total"))
 
 
 def table(runs: list[dict[str, Any]]) -> str:
