@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -37,6 +37,21 @@ def watermarks(consumer: Consumer, shared: Shared, deadline: float) -> Watermark
                 else:
                     time.sleep(AGAIN_SECONDS)
     return found
+
+
+def settled_ends(ask: Callable[[Isolation], Watermarks | None], deadline: float) -> dict[Isolation, dict[Place, int]]:
+    """Return the ends of the logs that are not empty, when no transaction is open any more, or at the deadline.
+
+    A coordinator answers that a transaction has ended before it has written the markers, so for a moment the last
+    stable offsets do not say that its records are to be read.
+    """
+    while True:
+        ends = {}
+        for isolation in Isolation:
+            ends[isolation] = {place: high for place, (low, high) in (ask(isolation) or {}).items() if high > low}
+        if ends[Isolation.COMMITTED] == ends[Isolation.UNCOMMITTED] or time.monotonic() > deadline:
+            return ends
+        time.sleep(AGAIN_SECONDS)
 
 
 def read_everything(shared: Shared, isolation: Isolation) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from proxy.judge.judge import judge
 from proxy.judge.operations import ClientKind, Done, Isolation, Note, Run
 from proxy.verify import topics
 from proxy.verify.consumers import Member, keep_assigned
-from proxy.verify.final import read_everything, watermarks
+from proxy.verify.final import read_everything, settled_ends, watermarks
 from proxy.verify.options import Choice, VerifyError, VerifyOptions
 from proxy.verify.producers import END_SECONDS, TransactionalProducer, keep_sending
 from proxy.verify.shared import Shared
@@ -232,14 +232,14 @@ class Verification:
     def _catch_up(self, shared: Shared, progress: Callable[[], None]) -> None:
         """Wait until every view is at the end of every log, or nothing has come for the grace."""
         grace_s = self.options.grace_seconds
-        ends: dict[str, dict[tuple[str, int], int]] = {}
-        for isolation in Isolation:
-            asking = Consumer(
-                topics.settings(self.options, group_id=f"verify-{self.run}", isolation_level=str(isolation))
-            )
-            logs = watermarks(asking, shared, time.monotonic() + grace_s)
-            asking.close()
-            ends[isolation] = {place: high for place, (low, high) in (logs or {}).items() if high > low}
+        deadline = time.monotonic() + grace_s
+        with ExitStack() as asking:
+            consumers = {}
+            for isolation in Isolation:
+                own = topics.settings(self.options, group_id=f"verify-{self.run}", isolation_level=str(isolation))
+                consumers[isolation] = Consumer(own)
+                asking.callback(consumers[isolation].close)
+            ends = settled_ends(lambda isolation: watermarks(consumers[isolation], shared, deadline), deadline)
         read, deadline = self.read, time.monotonic() + grace_s
         while time.monotonic() < deadline and self._behind(shared, ends):
             time.sleep(POLL_SECONDS)
@@ -250,10 +250,10 @@ class Verification:
         if behind := self._behind(shared, ends):
             self._write_note(f"after {grace_s:.0f} s without a record, {', '.join(behind)} had not read everything")
 
-    def _behind(self, shared: Shared, ends: dict[str, dict[tuple[str, int], int]]) -> list[str]:
+    def _behind(self, shared: Shared, ends: dict[Isolation, dict[tuple[str, int], int]]) -> list[str]:
         found = []
         for view, positions in list(shared.positions.items()):
-            wanted = ends[view.partition("/")[2]]
+            wanted = ends[Isolation(view.partition("/")[2])]
             if any(positions.get(place, 0) < end for place, end in wanted.items()):
                 found.append(view)
         return found
