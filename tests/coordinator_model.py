@@ -327,7 +327,7 @@ class ModelCoordinator:
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         logs = [self.logs.get((topic_id, partition)) for partition in partitions]
         return [
-            LogDescription(log.start, log.end, log.end, sum(row.length for row in log.rows), len(log.rows), log.stable)
+            LogDescription(log.start, log.end, sum(row.length for row in log.rows), len(log.rows), log.stable)
             if log
             else None
             for log in logs
@@ -424,7 +424,7 @@ class ModelRows:
             if row.last_offset >= from_offset:
                 rows.append(IndexedRow(row, highest))
         size = sum(row.length for row in log.rows)
-        figures = (log.start, log.end, log.end, size, len(log.rows), log.newest_ms)
+        figures = (log.start, log.end, size, len(log.rows), log.newest_ms)
         opened = sorted(
             OpenTransaction(known.first_offset, producer_id, known.first_offset)
             for producer_id, known in log.transactions.items()

@@ -59,7 +59,7 @@ class LogWalk:
         for indexed in page.rows:
             self.rows += 1
             self.size_bytes += indexed.row.length
-            if indexed.row.base_offset >= self._first.log_end_offset:
+            if indexed.row.base_offset >= self._first.high_watermark:
                 self._appended_rows += 1
                 self._appended_bytes += indexed.row.length
         at_beginning = self._previous is None

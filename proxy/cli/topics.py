@@ -286,7 +286,6 @@ def _as_json(figures: TopicFigures, brokers: BrokersView, shards: int) -> dict[s
                 "shard": shard_of(partition_key(topic.topic_id, one.partition), shards),
                 "log_start_offset": one.log_start_offset,
                 "high_watermark": one.high_watermark,
-                "log_end_offset": one.log_end_offset,
                 "rows": one.rows,
                 "live_bytes": one.live_bytes,
                 "shared_bytes": one.shared_bytes if figures.rows_read else None,

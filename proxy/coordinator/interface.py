@@ -206,7 +206,6 @@ class LogDescription(NamedTuple):
 
     log_start_offset: int
     high_watermark: int
-    log_end_offset: int
     size_bytes: int
     rows: int
     last_stable_offset: int

@@ -62,7 +62,6 @@ class LogState(NamedTuple):
 
     log_start_offset: int
     high_watermark: int
-    log_end_offset: int
     size_bytes: int
     rows: int
     max_timestamp_ms: int

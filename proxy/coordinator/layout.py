@@ -19,7 +19,7 @@ from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import STORE_KEY
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Number of the layout that this release knows."""
 _FIELDS = ("shards", "format", "release")
 

@@ -43,14 +43,14 @@ LAST_SEQUENCE = 2**31 - 1
 _COMMIT_SETTINGS = Struct(">IQ16sQ?")
 _FIND_LIMITS = Struct(">II")
 _DELETE_LIMITS = Struct(">IB")
-_RUN = Struct(">20sIIB")
-_BATCH = Struct(">IIqqhiI")
-_RUN_ANSWER = Struct(">hqq")
-_BATCH_ANSWER = Struct(">hqqB")
+_RUN = Struct(">20sI")
+_BATCH = Struct(">qI?IIqhiI")
+_RUN_ANSWER = Struct(">qqh")
+_BATCH_ANSWER = Struct(">hBqq")
 _FIND = Struct(">20sqq")
 _LOG_ANSWER = Struct(">hqqqII")
-_ROW = Struct(">q8xBq16sIIqq8x")
-"""Last offset, format with flags, base offset, segment, position, length, maximum timestamp, append time."""
+_ROW = Struct(">qq8xB16sqIIq8x")
+"""Last offset, base offset, format with flags, segment, append time, position, length, maximum timestamp."""
 ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE = 0x10, 0x20
 """Flags in a row's first byte, next to its format."""
 _DUPLICATE, _EARLY = 1, 2
@@ -63,13 +63,14 @@ _AGE = Struct(">QI")
 _PACKING_LIMITS = Struct(">IQII")
 _INDEX_SIZE = Struct(">QQ")
 _SEGMENT_USE = Struct(">qI")
-_DESCRIPTION = Struct(">?qqqqqq")
+_DESCRIPTION = Struct(">?qqqqq")
 _PRODUCERS_LIMITS = Struct(">IQ")
 _PRODUCER = Struct(">qhiqiq")
 _FORGET = Struct(">20sQ")
 _FORGOTTEN = Struct(">?QI")
-_ANNOUNCED = Struct(">20sqqBq16sIIqq8x")
-"""Topic ID and partition, last offset, log start, then as in a row; not all entries are rows, see the formats."""
+_ANNOUNCED = Struct(">20sqqqB16sqIIq8x")
+"""Topic ID and partition, last offset, base offset, log start, then as in a row; not all entries are rows, see the
+formats."""
 _ENDS_FORMAT, _ABORTED_FORMAT = 0, 4
 """Formats of entries that say where a log ends, and of aborted transactions."""
 _KIND = Struct(">Bq")
@@ -114,22 +115,26 @@ def pack_run(run: PartitionRun, *, transactional: bool = False) -> bytes:
     Raises ValueError if a number is out of the range that a checked batch can have.
     """
     key = partition_key(run.topic_id, run.partition)
-    parts = [pack_checked(_RUN, key, run.position, len(run.batches), run.log_append_time)]
+    parts = [_RUN.pack(key, len(run.batches))]
+    position = run.position
     for batch in run.batches:
         if batch.length < 1 or not 1 <= batch.record_count < 1 << 31:
             raise ValueError(f"a batch of {batch.length} bytes and {batch.record_count} offsets can't be committed")
         parts.append(
             pack_checked(
                 _BATCH,
+                batch.producer_id,
+                position,
+                run.log_append_time,
                 batch.length,
                 batch.record_count,
                 exact(batch.max_timestamp_ms),
-                batch.producer_id,
                 batch.producer_epoch,
                 batch.base_sequence,
                 (batch.base_sequence + batch.record_count) & LAST_SEQUENCE,
             )
         )
+        position += batch.length
     if transactional:
         parts += [pack_checked(_KIND, batch.transaction_version, exact(batch.markers_from)) for batch in run.batches]
     return b"".join(parts)
@@ -139,14 +144,14 @@ def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[R
     """Yield the answers in the reply of `commit.lua` to `runs`."""
     at = REPLY_HEADER_BYTES
     for run in runs:
-        error_code, log_start_offset, high_watermark = _RUN_ANSWER.unpack_from(reply, at)
+        log_start_offset, high_watermark, error_code = _RUN_ANSWER.unpack_from(reply, at)
         at += _RUN_ANSWER.size
         batches: tuple[BatchAnswer, ...] = ()
         if not error_code:
             end = at + len(run.batches) * _BATCH_ANSWER.size
             batches = tuple(
                 BatchAnswer(code, base_offset, append_time_ms, flag == _DUPLICATE, flag == _EARLY)
-                for code, base_offset, append_time_ms, flag in _BATCH_ANSWER.iter_unpack(reply[at:end])
+                for code, flag, append_time_ms, base_offset in _BATCH_ANSWER.iter_unpack(reply[at:end])
             )
             at = end
         yield RunAnswer(run.topic_id, run.partition, error_code, batches, log_start_offset, high_watermark)
@@ -296,9 +301,9 @@ def unpack_announcements(message: bytes) -> Iterator[Announcement]:
     entries = _ANNOUNCED.iter_unpack(message[REPLY_HEADER_BYTES:])
     for key, of_partition in groupby(entries, key=itemgetter(0)):
         entries_of_log = list(of_partition)
-        _, last_offset, log_start_offset, last_flags, last_base, *_ = entries_of_log[-1]
+        _, last_offset, last_base, log_start_offset, last_flags, *_ = entries_of_log[-1]
         rows, aborted = [], []
-        for _, last, _, flags, base, *fields in entries_of_log:
+        for _, last, base, _, flags, *fields in entries_of_log:
             if flags == _ABORTED_FORMAT:
                 aborted.append(AbortedTransaction(last, base, *_ABORTED_SEGMENT.unpack(fields[0])))
             elif flags != _ENDS_FORMAT:
@@ -317,15 +322,17 @@ def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
 
 
 def row_of(flags: int, base_offset: int, last_offset: int, fields: Iterable[Any]) -> Row:
-    """Return a row from its fields as the store packs them; `fields` has those of `Row` from the segment on."""
+    """Return a row from its fields as the store packs them; `fields` are those after the flags, from the segment on."""
+    segment, append_time_ms, position, length, max_timestamp_ms = fields
     stamped, in_place = flags & ROW_IS_LOG_APPEND_TIME != 0, flags & ROW_HAS_OFFSETS_IN_PLACE != 0
-    return tuple.__new__(Row, (base_offset, last_offset, *fields, stamped, in_place))
+    values = (base_offset, last_offset, segment, position, length, max_timestamp_ms, append_time_ms, stamped, in_place)
+    return tuple.__new__(Row, values)
 
 
 def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], int]:
     end = at + count * _ROW.size
     return tuple(
-        [row_of(flags, base, last, fields) for last, flags, base, *fields in _ROW.iter_unpack(packed[at:end])]
+        [row_of(flags, base, last, fields) for last, base, flags, *fields in _ROW.iter_unpack(packed[at:end])]
     ), end
 
 

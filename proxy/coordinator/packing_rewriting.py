@@ -30,12 +30,12 @@ _HAS_NEW_ROW, _HAS_ENDED = 1, 2
 """Flags of a swap."""
 _ENDED = Struct(">I")
 _ROW_OF_SWAP = Struct(">Bqq16sIIqq")
-_INDEXED_ROW = Struct(">q8xBq16sIIqqq")
+_INDEXED_ROW = Struct(">qq8xB16sqIIqq")
 _ROW_FORMAT = 1
 _OFFSET = Struct(">q")
 _MARK = Struct(">20sq")
 _PAGE = Struct(">20sqI")
-_LOG_STATE = Struct(">?qqqqqqqqqII")
+_LOG_STATE = Struct(">?qqqqqqqqII")
 _OPEN = Struct(">qqq")
 _ABORTED = Struct(">qqqq")
 _PLACE = Struct(">I")
@@ -84,7 +84,7 @@ def unpack_page(reply: bytes) -> IndexPage:
         LogState._make(figures) if lives else None,
         tuple(
             IndexedRow(row_of(flags, base, last, fields), running_maximum)
-            for last, flags, base, *fields, running_maximum in _INDEXED_ROW.iter_unpack(reply[rows_at:open_at])
+            for last, base, flags, *fields, running_maximum in _INDEXED_ROW.iter_unpack(reply[rows_at:open_at])
         ),
         next_offset,
         tuple(map(OpenTransaction._make, _OPEN.iter_unpack(reply[open_at:aborted_at]))),

@@ -30,7 +30,6 @@ class PartitionFigures(NamedTuple):
     """False if the coordinator has no such log: the topic is being made or deleted."""
     log_start_offset: int
     high_watermark: int
-    log_end_offset: int
     rows: int
     live_bytes: int
     shared_bytes: int
@@ -132,13 +131,12 @@ def _partition(
     index: int, log: LogDescription | None, used: Mapping[bytes, int], shared: set[bytes]
 ) -> PartitionFigures:
     if log is None:
-        return PartitionFigures(index, False, -1, -1, -1, 0, 0, 0, 0)
+        return PartitionFigures(index, False, -1, -1, 0, 0, 0, 0)
     return PartitionFigures(
         index,
         True,
         log.log_start_offset,
         log.high_watermark,
-        log.log_end_offset,
         log.rows,
         log.size_bytes,
         sum(size for segment, size in used.items() if segment in shared),

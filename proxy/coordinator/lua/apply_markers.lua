@@ -26,7 +26,7 @@ local MARKER_BYTES, ID_AT, ID_BYTES = 32, 8, 8 -- of a MARKER
 local MARKER_SEGMENT = '>c8i2i4BB'
 local APPLIED = '>i2i8I4I4'
 local ABORT = 0
-local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- as in commit.lua
+local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- as in commit_producers.lua
 -- In place of a batch of the new epoch, so that the first sequence is expected: no sequence, FIRST_SEQUENCE, log end, no timestamp.
 local NO_BATCH = '>i4I4i8i8'
 local LAST_APPEND_AT = 3
@@ -91,8 +91,8 @@ local function apply(partition, log, open, at)
   if ends then
     local last = log.log_end
     log.log_end, log.rows, log.maximum = last + 1, log.rows + 1, math.max(log.maximum, timestamp)
-    local member = partition .. pack(ROW, last, log.start, FORMAT + flags, last,
-      pack(MARKER_SEGMENT, id, epoch, coordinator_epoch, outcome, 0), 0, 0, timestamp, now, log.maximum)
+    local member = partition .. pack(ROW, last, last, log.start, FORMAT + flags,
+      pack(MARKER_SEGMENT, id, epoch, coordinator_epoch, outcome, 0), now, 0, 0, timestamp, log.maximum)
     put(scored, NO_SCORE, member)
     announced[#announced + 1] = member
     closed[#closed + 1] = partition .. pack('>i8', first) .. id
@@ -123,7 +123,7 @@ end
 -- The oldest open transactions of a log, one more than so many markers can end.
 local function oldest_open(partition, log, markers)
   local open = { firsts = {}, ids = {}, ended = {}, oldest = 1 }
-  if log.stable < log.high_watermark then
+  if log.stable < log.log_end then
     for index, member in ipairs(some_of(open_key, partition, markers + 1)) do
       open.firsts[index], open.ids[index] = parse('>i8c8', member, PARTITION_BYTES + 1)
     end
@@ -133,7 +133,7 @@ end
 
 -- Apply the markers of one partition; return how many have ended a transaction.
 local function apply_all(partition, log, count, at)
-  local open, ended, was_open = oldest_open(partition, log, count), 0, log.stable < log.high_watermark
+  local open, ended, was_open = oldest_open(partition, log, count), 0, log.stable < log.log_end
   log.aborted = {}
   for _ = 1, count do
     local ends
@@ -145,8 +145,8 @@ local function apply_all(partition, log, count, at)
       announced[#announced + 1] = announced_abort(partition, log.start, entry)
     end
     announced[#announced + 1] = announced_ends(partition, log.start, log.log_end, log.stable)
-    put(logs, partition, pack(LOG, log.start, log.log_end, log.log_end, log.bytes, log.rows, log.maximum, log.created, now, log.stable,
-      changed_at, LOG_FORMAT))
+    put(logs, partition,
+      pack(LOG, log.start, log.log_end, log.bytes, log.rows, log.maximum, log.created, log.stable, now, changed_at, LOG_FORMAT))
     more_offsets = more_offsets + ended
   end
   if was_open and log.stable == log.log_end then
@@ -184,8 +184,7 @@ for index, partition in ipairs(partitions) do
     parts[#parts + 1] = pack(APPLIED, 0, up_to, 0, 0)
   else
     local log = {}
-    log.start, log.high_watermark, log.log_end, log.bytes, log.rows, log.maximum, log.created, log.last_append, log.stable =
-      parse(LOG, packed_log)
+    log.start, log.log_end, log.bytes, log.rows, log.maximum, log.created, log.stable = parse(LOG, packed_log)
     local ended, ended_by_abort = apply_all(partition, log, count, markers_at)
     put(shadows, partition, pack(SHADOW, leader_epoch, up_to))
     parts[#parts + 1] = pack(APPLIED, 0, up_to, ended, ended_by_abort)

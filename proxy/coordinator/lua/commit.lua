@@ -1,14 +1,13 @@
 -- Order the batches of partition runs of one segment. Everything is worked out before the first write.
 --
--- ARGV[2]  runs: topic ID and partition (20 bytes), u32 position, u32 count, u8 whether it is under LogAppendTime, then
---          `count` times
---          u32 length, u32 records, i64 maximum timestamp, 8 bytes producer ID, i16 epoch, u32 first sequence, u32 the
---          sequence after the last, as the producer counts (2147483647, then 0); if there are transactional batches, then
---          `count` times u8 transaction version (0 if the batch is not transactional), i64 the offset in the shadow's log from
---          which on a marker may end the transaction (only of version 2)
+-- ARGV[2]  runs: topic ID and partition (20 bytes), u32 count, then `count` times
+--          8 bytes producer ID, u32 position, u8 whether it is under LogAppendTime, u32 length, u32 records, i64 maximum timestamp,
+--          i16 epoch, u32 first sequence, u32 the sequence after the last, as the producer counts (2147483647, then 0); if there are
+--          transactional batches, then `count` times u8 transaction version (0 if the batch is not transactional), i64 the offset in
+--          the shadow's log from which on a marker may end the transaction (only of version 2)
 -- ARGV[3]  u32: batches remembered per producer; u64: expiry of producers in ms; 16 bytes: segment; u64: bytes of the
 --          shard's indexes at which commits are refused (0: never); u8 1 if there are transactional batches
--- Answers, per run: i16 error, i64 log start, i64 high watermark, then without error one BATCH_ANSWER per batch.
+-- Answers, per run: i64 log start, i64 high watermark, i16 error, then without error one BATCH_ANSWER per batch.
 --
 -- A retry gets the answers of the first time, but what was EARLY then is judged again: a batch whose sequence is beyond the
 -- one expected, as its producer sent what comes between to another proxy. Where it can't be judged, it is answered why.
@@ -20,7 +19,8 @@
 -- again, and that takes time for each outer variable that a function uses. So runs are worked out in one loop without a function, and
 -- the functions for idempotent producers (commit_producers.lua), transactions (commit_transactions.lua) and the answers of an earlier
 -- try (commit_retries.lua) are created when the first run needs them. A call of a function costs as much as several table accesses, so
--- each run and its first batch are parsed by one, with no field that is not used: each costs time, and so does each x of a format.
+-- each run's first batch is parsed by one, with no field that is not used: each costs time, and so does each x of a format. To pack a
+-- number costs more than to parse it. So what is the same for all runs of a commit is packed once, and layouts have it in one piece.
 --
 -- Transactions cost a plain commit one comparison a run. A batch may also be EARLY because the marker that ends its producer's transaction
 -- before it was not applied yet.
@@ -31,16 +31,17 @@ local ANSWERS_AT = 9 -- after the time until which they count
 local ANSWERS = '>I4I4' -- how many, and the bytes of each; then all topic IDs and partitions, then all answers
 local MOST_FIELDS_PER_CALL = 1000
 
-local BATCH, BATCH_BYTES = '>I4I4i8c8i2c4c4', 34
-local RUN_BYTES = PARTITION_BYTES + 9
-local RUN_AND_BATCH = '>I4I4BI4I4i8c8i2c4c4' -- a run without its partition; then its first batch
-local RUN_AND_PLAIN_BATCH = '>I4I4BI4I4i8' -- as before, without the fields of idempotent batches
+local ID_BYTES, BATCH_BYTES = 8, 39
+local BATCH = '>I4BI4I4i8i2c4c4' -- after the producer ID
+local PLAIN_BATCH = '>I4BI4I4i8' -- as before, without the fields of idempotent batches
 local NO_ID = '\255\255\255\255\255\255\255\255'
-local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2i8i8B', 19 -- error, base offset, append time (or -1), what it is
-local ONE_ANSWER = '>i2i8i8i2i8i8B' -- a head and one BATCH_ANSWER
-local MEMBER = '>c20i8i8Bi8c16I4I4i8i8i8' -- topic ID and partition, then a ROW
+local HEAD = '>i8i8i2' -- of the answer to a run
+local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2Bi8i8', 19 -- error, what it is, append time (or -1), base offset
+local ONE_ANSWER = '>i8i8c13i8' -- a HEAD and one BATCH_ANSWER; `appended` is what has the same bytes
+local MEMBER = '>c20i8i8i8c25I4I4i8i8' -- topic ID and partition, then a ROW; `row_kind` is what has the same bytes
 local LOG_APPEND_TIME = 0x10 -- in the format of a ROW
-local LOG_BEFORE = '>i8i8i8i8i8i8i8i8i8' -- a LOG without what a commit replaces unseen, except for the last append
+local LOG_BEFORE = '>i8i8i8i8i8i8i8' -- a LOG without what a commit replaces unseen
+local LOG_AFTER = '>i8i8i8i8i8i8i8c17' -- a LOG; `log_tail` is what has the same bytes
 
 local byte = string.byte
 local request = ARGV[2]
@@ -50,22 +51,21 @@ local now = clock()
 local answers_key, producers_key = prefix .. 'answers:' .. pass .. segment, prefix .. 'producers'
 
 -- The logs and producers of all runs.
-local partitions, starts, run_count = {}, {}, 0 -- starts: of the runs, in the request
+local partitions, counts, starts, run_count = {}, {}, {}, 0 -- counts: of the runs' batches; starts: of these, in the request
 local fields, field_count = {}, 0 -- of the producers' hash
 local first_fields = {} -- of each run's first batch; nil where that is not idempotent
-local producers, expired = {}, {} -- their states by field: false where there is none or it has expired; those that have expired
+local producers = {} -- their states by field; false where there is none
 do
-  local COUNT_AT, ID_AT, ID_BYTES = PARTITION_BYTES + 4, RUN_BYTES + 16, 8
+  local RUN_AND_ID, RUN_BYTES = '>c20I4c8', PARTITION_BYTES + 4 -- a run, and the producer ID of its first batch
   local at, end_of_request = 1, #request
   while at <= end_of_request do
-    local partition, count = sub(request, at, at + PARTITION_BYTES - 1), parse('>I4', request, at + COUNT_AT)
+    local partition, count, id = parse(RUN_AND_ID, request, at)
     run_count = run_count + 1
-    partitions[run_count], starts[run_count] = partition, at
-    local id_at = at + ID_AT
+    local id_at = at + RUN_BYTES
+    partitions[run_count], counts[run_count], starts[run_count] = partition, count, id_at
     local is_first = true
-    at = at + RUN_BYTES + count * BATCH_BYTES
-    while id_at < at do
-      local id = sub(request, id_at, id_at + ID_BYTES - 1)
+    at = id_at + count * BATCH_BYTES
+    while true do
       if id ~= NO_ID and byte(id) < 128 then -- not negative: the producer is idempotent
         local field = partition .. id
         if is_first then
@@ -79,6 +79,10 @@ do
       end
       is_first = false
       id_at = id_at + BATCH_BYTES
+      if id_at >= at then
+        break
+      end
+      id = sub(request, id_at, id_at + ID_BYTES - 1)
     end
     if has_kinds then
       at = at + count * 9 -- KIND_BYTES of commit_transactions.lua
@@ -87,18 +91,10 @@ do
 end
 local logs = call('HMGET', logs_key, unpack(partitions))
 for at = 1, field_count, MOST_FIELDS_PER_CALL do
-  local LAST_APPEND_AT = 3 -- in PRODUCER: epoch, time of the last append; then REMEMBERED (commit_producers.lua)
   local last = math.min(at + MOST_FIELDS_PER_CALL - 1, field_count)
   local states = call('HMGET', producers_key, unpack(fields, at, last))
   for index = at, last do
-    local state = states[index - at + 1]
-    if state then
-      if now - parse('>i8', state, LAST_APPEND_AT) < expires_after then
-        producers[fields[index]] = state
-      else
-        expired[fields[index]] = state
-      end
-    end
+    producers[fields[index]] = states[index - at + 1]
   end
 end
 
@@ -110,7 +106,7 @@ if #stored >= ANSWERS_AT and parse('>i8', stored) < now then
   stored = '' -- records of a journal are applied faster than they were written, so the server's own expiry may come later
 end
 do
-  local HEAD_BYTES = 18 -- i16 error, i64 log start, i64 high watermark
+  local HEAD_BYTES = 18
   local at = ANSWERS_AT
   while at <= #stored do
     local count, part_bytes, from = parse(ANSWERS, stored, at)
@@ -133,6 +129,11 @@ local parts, new_at, new_count = {}, {}, 0 -- new_at: the numbers of the runs th
 local part_bytes, are_alike -- of the new answers
 local more_bytes, more_offsets = 0, 0
 
+-- Bytes that are the same for many runs: last append, change and format of logs; format, segment and append time of rows, and what
+-- answers have between high watermark and base offset, both as for the last run (`is_stamped`: 1 if that is under LogAppendTime).
+local log_tail = pack('>i8i8B', now, changed_at, LOG_FORMAT)
+local row_kind, appended, is_stamped
+
 -- What the functions of these names returned, if a run needs it.
 local idempotent, transactions
 local retries = stored ~= '' and read_retries() or nil
@@ -141,33 +142,37 @@ for index = 1, run_count do
   local partition, log = partitions[index], logs[index]
   local known = answered[partition]
   if not log then
-    parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    parts[index] = pack(HEAD, -1, -1, UNKNOWN_TOPIC_OR_PARTITION)
   elseif known and (replays or not retries.any_early(known)) then
-    parts[index] = '\0\0' .. sub(log, 1, 16) .. known
+    parts[index] = sub(log, 1, 16) .. '\0\0' .. known
   elseif replays then
-    parts[index] = pack('>i2', KAFKA_STORAGE_ERROR) .. sub(log, 1, 16) -- it was rejected
+    parts[index] = sub(log, 1, 16) .. pack('>i2', KAFKA_STORAGE_ERROR) -- it was rejected
   elseif tombstoned or full then
     local why = tombstoned and KAFKA_STORAGE_ERROR or THROTTLING_QUOTA_EXCEEDED
     if known then
-      parts[index] = '\0\0' .. sub(log, 1, 16) .. retries.with_early_as(why, known)
+      parts[index] = sub(log, 1, 16) .. '\0\0' .. retries.with_early_as(why, known)
     else
-      parts[index] = pack('>i2', why) .. sub(log, 1, 16)
+      parts[index] = sub(log, 1, 16) .. pack('>i2', why)
     end
   else
-    local log_start, high_watermark, log_end, bytes, row_count, maximum, created, _, stable = parse(LOG_BEFORE, log)
-    local field, at = first_fields[index], starts[index] -- field: of the batch's producer; nil or false if it is not idempotent
-    local position, count, by_append_time, length, records, batch_maximum, id, epoch, first, after =
-      parse(field and RUN_AND_BATCH or RUN_AND_PLAIN_BATCH, request, at + PARTITION_BYTES)
-    at = at + RUN_BYTES + BATCH_BYTES
-    by_append_time = by_append_time == 1
-    if transactions or has_kinds or stable < high_watermark then
-      transactions = transactions or read_transactions(partitions, fields, producers, expired, now)
-      transactions.unstable = stable < high_watermark and stable or nil
+    local log_start, log_end, bytes, row_count, maximum, created, stable = parse(LOG_BEFORE, log)
+    local count, at = counts[index], starts[index]
+    local field = first_fields[index] -- of the batch's producer; nil or false if it is not idempotent
+    local position, by_append_time, length, records, batch_maximum, epoch, first, after =
+      parse(field and BATCH or PLAIN_BATCH, request, at + ID_BYTES)
+    at = at + BATCH_BYTES
+    if transactions or has_kinds or stable < log_end then
+      transactions = transactions or read_transactions(partitions, fields, now)
+      transactions.unstable = stable < log_end and stable or nil
     end
-    local append_time, bytes_before, rows_before, end_before = -1, bytes, row_count, log_end
-    local row_format = FORMAT
-    if by_append_time then
-      row_format, append_time, batch_maximum = FORMAT + LOG_APPEND_TIME, now, now
+    local bytes_before, rows_before, end_before = bytes, row_count, log_end
+    if by_append_time ~= is_stamped then
+      is_stamped = by_append_time
+      row_kind = pack('>Bc16i8', FORMAT + LOG_APPEND_TIME * is_stamped, segment, now)
+      appended = pack('>i2i2Bi8', 0, 0, 0, is_stamped == 1 and now or -1)
+    end
+    if is_stamped == 1 then
+      batch_maximum = now
     end
     local kinds_at = at + (count - 1) * BATCH_BYTES
     local number, part, answers = 1, nil, nil -- answers: of the batches, unless the run is one that is appended
@@ -185,15 +190,15 @@ for index = 1, run_count do
         end
       end
       if field and not answer then
-        idempotent = idempotent or judge_producers(producers, expired, now, most_remembered)
-        answer = idempotent.judge(partition, field, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+        idempotent = idempotent or judge_producers(producers, now, expires_after, most_remembered)
+        answer = idempotent.judge(partition, field, log_end, epoch, first, after, batch_maximum, was_early, transactions)
       end
       local is_appended = not answer
       if is_appended then
         if count == 1 then
-          part = pack(ONE_ANSWER, 0, log_start, log_end + records, 0, log_end, append_time, 0)
+          part = pack(ONE_ANSWER, log_start, log_end + records, appended, log_end)
         else
-          answer = pack(BATCH_ANSWER, 0, log_end, append_time, 0)
+          answer = pack('>c11i8', sub(appended, 3), log_end)
         end
         if not row_base then
           row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
@@ -209,8 +214,7 @@ for index = 1, run_count do
         if row_maximum > maximum then
           maximum = row_maximum
         end
-        local member = pack(MEMBER, partition, log_end - 1, log_start, row_format, row_base, segment, row_position, row_length,
-          row_maximum, now, maximum)
+        local member = pack(MEMBER, partition, log_end - 1, row_base, log_start, row_kind, row_position, row_length, row_maximum, maximum)
         member_count = member_count + 1
         members[member_count] = member
         scored[2 * member_count - 1], scored[2 * member_count] = NO_SCORE, member
@@ -223,10 +227,11 @@ for index = 1, run_count do
       if number == count then
         break
       end
-      number, position = number + 1, position + length
-      length, records, batch_maximum, id, epoch, first, after, at = parse(BATCH, request, at)
+      number = number + 1
+      local id = sub(request, at, at + ID_BYTES - 1)
+      position, by_append_time, length, records, batch_maximum, epoch, first, after, at = parse(BATCH, request, at + ID_BYTES)
       field = id ~= NO_ID and byte(id) < 128 and partition .. id
-      if by_append_time then
+      if is_stamped == 1 then
         batch_maximum = now
       end
     end
@@ -239,12 +244,10 @@ for index = 1, run_count do
       end
       log_count = log_count + 1
       new_logs[2 * log_count - 1] = partition
-      new_logs[2 * log_count] =
-        pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, stable, changed_at, LOG_FORMAT)
-      high_watermark = log_end
+      new_logs[2 * log_count] = pack(LOG_AFTER, log_start, log_end, bytes, row_count, maximum, created, stable, log_tail)
       more_bytes, more_offsets = more_bytes + bytes - bytes_before, more_offsets + log_end - end_before
     end
-    part = part or pack('>i2i8i8', 0, log_start, high_watermark) .. table.concat(answers)
+    part = part or pack(HEAD, log_start, log_end, 0) .. table.concat(answers)
     parts[index] = part
     if row_count > rows_before or not known then
       new_count = new_count + 1

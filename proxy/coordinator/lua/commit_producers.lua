@@ -1,27 +1,28 @@
 -- The batches of idempotent producers in a commit. The loader makes a function of this file, so that a plain commit creates nothing of it.
 --
---   judge_producers(producers, expired, now, most_remembered)
+--   judge_producers(producers, now, expires_after, most_remembered)
 --
--- `producers`: their states by field of the producers' hash, without the expired ones, which are `expired`; a batch that is accepted
--- changes its producer's.
+-- `producers`: their states by field of the producers' hash, the expired ones, too; a batch that is accepted changes its producer's. A
+-- producer with an open transaction does not expire.
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
 
-local producers, expired, now, most_remembered = ...
+local producers, now, expires_after, most_remembered = ...
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
 local FIRST_SEQUENCE = '\0\0\0\0'
 local MOST_FIELDS_PER_CALL = 1000
 local DUPLICATE, EARLY = 1, 2 -- as in commit.lua
-local BATCH_ANSWER = '>i2i8i8B' -- as in commit.lua
-local PRODUCER_BYTES = 10 -- PRODUCER of commit.lua
+local BATCH_ANSWER = '>i2Bi8i8' -- as in commit.lua
+local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- epoch, time of the last append; then one REMEMBERED per batch
 local REMEMBERED_BYTES = 24 -- first sequence and the one after the last (4 bytes each), base offset, timestamp (i64)
-local STATE_OF_PRODUCER = '>i2i8c0c4c4i8i8' -- PRODUCER, what is remembered by then, the newest REMEMBERED
+local STATE_OF_PRODUCER = '>c10c0c4c4i8i8' -- PRODUCER, what is remembered by then, the newest REMEMBERED
 local SEQUENCES, FARTHEST_AHEAD = 2 ^ 31, 2 ^ 30
 
 local byte, find = string.byte, string.find
 local most_kept_bytes = (most_remembered - 1) * REMEMBERED_BYTES -- in front of the newest
 local changed_fields, changed_count, is_changed, new_ids = {}, 0, {}, {}
+local heads = {} -- PRODUCERs with the time of this commit, by epoch: few epochs are those of many producers
 
 -- Where in the state the batch of exactly these sequences is remembered; nil where it is not.
 local function find_duplicate(state, sequences)
@@ -65,7 +66,7 @@ local function check_sequence(partition, log_end, state, known_epoch, epoch, fir
 end
 
 local function refusal(error_code, what)
-  return pack(BATCH_ANSWER, error_code, -1, -1, what or 0)
+  return pack(BATCH_ANSWER, error_code, what or 0, -1, -1)
 end
 
 local touched = {}
@@ -80,7 +81,8 @@ function touched.check(partition, field, state, known_epoch, log_end, epoch, fir
   if known_epoch == epoch then
     local remembered_at = find_duplicate(state, first .. after)
     if remembered_at then
-      return '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
+      local base_offset, timestamp = sub(state, remembered_at + 8, remembered_at + 15), sub(state, remembered_at + 16, remembered_at + 23)
+      return pack('>i2Bc8c8', 0, DUPLICATE, timestamp, base_offset)
     end
   end
   local opens
@@ -100,10 +102,16 @@ function touched.check(partition, field, state, known_epoch, log_end, epoch, fir
 end
 
 -- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it. `field`: of its producer.
-function touched.judge(partition, field, log_end, id, epoch, first, after, batch_maximum, was_early, transactions)
+function touched.judge(partition, field, log_end, epoch, first, after, batch_maximum, was_early, transactions)
   local state = producers[field]
-  local known_epoch = state and parse('>i2', state)
-  local opens
+  local is_listed, known_epoch, opens = state, nil, nil
+  if state then
+    local last_append
+    known_epoch, last_append = parse(PRODUCER, state)
+    if now - last_append >= expires_after and not (transactions and transactions.is_open(field)) then
+      state, known_epoch = false, nil
+    end
+  end
   -- Nearly all batches go on where their producers stopped: then there is nothing else to be checked.
   if transactions or known_epoch ~= epoch or sub(state, -20, -17) ~= first then
     local answer
@@ -111,7 +119,7 @@ function touched.judge(partition, field, log_end, id, epoch, first, after, batch
     if answer then
       return answer
     elseif opens then
-      transactions.open(partition, field, id, log_end, opens)
+      transactions.open(partition, field, log_end, opens)
     end
   end
   local kept = ''
@@ -119,12 +127,17 @@ function touched.judge(partition, field, log_end, id, epoch, first, after, batch
     local kept_from = #state - most_kept_bytes + 1
     kept = sub(state, kept_from > PRODUCER_BYTES and kept_from or PRODUCER_BYTES + 1)
   end
-  producers[field] = pack(STATE_OF_PRODUCER, epoch, now, kept, first, after, log_end, batch_maximum)
+  local head = heads[epoch]
+  if not head then
+    head = pack(PRODUCER, epoch, now)
+    heads[epoch] = head
+  end
+  producers[field] = pack(STATE_OF_PRODUCER, head, kept, first, after, log_end, batch_maximum)
   if not is_changed[field] then
     is_changed[field] = true
     changed_count = changed_count + 1
     changed_fields[changed_count] = field
-    if not state and not expired[field] then
+    if not is_listed then
       new_ids[#new_ids + 1], new_ids[#new_ids + 2] = NO_SCORE, field
     end
   end

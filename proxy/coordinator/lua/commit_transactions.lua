@@ -1,12 +1,11 @@
 -- The transactions that a commit touches. The loader makes one function of transactions.lua and this file, so that a plain commit
 -- creates nothing of it.
 --
---   read_transactions(partitions, fields, producers, expired, now)
+--   read_transactions(partitions, fields, now)
 --
--- `fields`: of the producers' hash, for all producers of the commit. `producers`: their states by field, without the expired ones,
--- which are `expired`. A producer with an open transaction does not expire, so its state is put back here.
+-- `fields`: of the producers' hash, for all producers of the commit.
 
-local partitions, fields, producers, expired, now = ...
+local partitions, fields, now = ...
 local NOT_ENOUGH_REPLICAS, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS = 19, 48, 51
 local EARLY = 2 -- as in commit.lua
 local MOST_FIELDS_PER_CALL = 1000
@@ -23,11 +22,7 @@ local changed, opened, followed = {}, {}, {}
 for at = 1, #fields, MOST_FIELDS_PER_CALL do
   local last = math.min(at + MOST_FIELDS_PER_CALL - 1, #fields)
   for index, state in ipairs(call('HMGET', transactions_key, unpack(fields, at, last))) do
-    local field = fields[at + index - 1]
-    known[field] = state
-    if state and is_open_transaction(state) then
-      producers[field] = producers[field] or expired[field]
-    end
+    known[fields[at + index - 1]] = state
   end
 end
 for index, position in ipairs(call('HMGET', shadows_key, unpack(partitions))) do
@@ -37,6 +32,10 @@ end
 -- Note the kind of the next batch to be judged. `at`: where the kinds of its run begin.
 function touched.read_kind(request, at, number)
   touched.version, markers_from = parse(KIND, request, at + (number - 1) * KIND_BYTES)
+end
+
+function touched.is_open(field)
+  return known[field] and is_open_transaction(known[field])
 end
 
 -- Nil if the batch may be appended; else Kafka's error code, and whether it is EARLY. The third result is TXN of the transaction that
@@ -66,10 +65,10 @@ function touched.check(partition, field, epoch, log_end)
 end
 
 -- Note the transaction that an accepted batch opens.
-function touched.open(partition, field, id, log_end, state)
+function touched.open(partition, field, log_end, state)
   known[field] = state
   changed[#changed + 1], changed[#changed + 2] = field, state
-  opened[#opened + 1], opened[#opened + 2] = NO_SCORE, partition .. pack('>i8', log_end) .. id
+  opened[#opened + 1], opened[#opened + 2] = NO_SCORE, partition .. pack('>i8', log_end) .. sub(field, PARTITION_BYTES + 1)
   if not touched.unstable then
     touched.unstable = log_end
     followed[#followed + 1], followed[#followed + 2] = FOLLOWED_ALWAYS, partition

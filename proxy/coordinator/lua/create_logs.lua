@@ -13,7 +13,7 @@ local request, growing = ARGV[2], ARGV[3] == '\1'
 local first = growing and tonumber(call('HGET', meta_key, 'floor') or 0) or 0
 
 local now = clock()
-local empty = pack(LOG, first, first, first, 0, 0, LOWEST_TIMESTAMP, now, -1, first, changed_at, LOG_FORMAT)
+local empty = pack(LOG, first, first, 0, 0, LOWEST_TIMESTAMP, now, first, -1, changed_at, LOG_FORMAT)
 local made, left_over = {}, {}
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)

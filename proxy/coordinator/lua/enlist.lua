@@ -34,7 +34,7 @@ local function enlist(partition, field, epoch, from)
   if epoch == known_epoch then
     from = math.max(from, known_from)
   end
-  local _, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
+  local _, high_watermark, _, _, _, _, stable = parse(LOG, log)
   return ENLISTED, pack(TXN, epoch, first, from, marker, coordinator_epoch, now), stable == high_watermark
 end
 

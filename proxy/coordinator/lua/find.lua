@@ -9,7 +9,7 @@
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local OFFSET_OUT_OF_RANGE = 1
 local ANSWER = '>i2i8i8i8I4I4'
-local ROW_BASE_AT = 18 -- in a ROW
+local ROW_BASE_AT = 9 -- in a ROW
 local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 1, 8, 64 -- in members of an index; a pack has many rows
 
 local request = ARGV[2]
@@ -30,7 +30,7 @@ local function collect(partition, from, high_watermark, most_bytes)
     local format = string.byte(member, FORMAT_AT) - PACK_FORMAT + FORMAT
     local first = row_of_offset(member, from)
     for _, base, last, segment, position, length, maximum, append_time in each_row(member, first) do
-      if add(pack(ROW, last, 0, format, base, segment, position, length, maximum, append_time, maximum), length) then
+      if add(pack(ROW, last, base, 0, format, segment, append_time, position, length, maximum, maximum), length) then
         return true
       end
     end
@@ -95,7 +95,7 @@ for at = 1, #request, REQUEST_BYTES do
   if not log then
     add_answer(UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, {}, {})
   else
-    local log_start, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
+    local log_start, high_watermark, _, _, _, _, stable = parse(LOG, log)
     if offset < log_start or offset > high_watermark then
       add_answer(OFFSET_OUT_OF_RANGE, log_start, high_watermark, stable, {}, {})
     else

@@ -1,7 +1,7 @@
 -- Part of an index with everything in it, for audits: also rows that no reader gets.
 --
 -- ARGV[2]  topic ID and partition (20 bytes), i64 offset: rows that end before it are left out; u32: about how many rows
--- Answers u8 1 if the log exists; log start, high watermark, log end, bytes, rows, maximum timestamp, last stable offset, first offset
+-- Answers u8 1 if the log exists; log start, high watermark, bytes, rows, maximum timestamp, last stable offset, first offset
 -- of the oldest open transaction or -1 (i64 each); i64 offset to continue from, -1 at the end; u32 rows, u32 open transactions; then
 -- ROWs; first offset, producer ID and the first offset in the producer's TXN (-1 without one) of transactions that
 -- begin in these offsets; ABORTED of those that end there. All rows of a pack have its running maximum.
@@ -20,7 +20,7 @@ while next_offset >= 0 and #rows < most do
       local running = parse('>i8', member, RUNNING_MAXIMUM_AT)
       local first = row_of_offset(member, next_offset)
       for _, base, last, segment, position, length, maximum, append_time in each_row(member, first) do
-        rows[#rows + 1] = pack(ROW, last, 0, format, base, segment, position, length, maximum, append_time, running)
+        rows[#rows + 1] = pack(ROW, last, base, 0, format, segment, append_time, position, length, maximum, running)
       end
     else
       rows[#rows + 1] = sub(member, PARTITION_BYTES + 1)
@@ -58,9 +58,9 @@ for _, member in ipairs(call('ZRANGEBYLEX', aborted_key, bound(partition, from),
   parts[#parts + 1] = sub(member, PARTITION_BYTES + 1)
 end
 local log = call('HGET', logs_key, partition)
-local figures = string.rep('\0', 65)
+local figures = string.rep('\0', 57)
 if log then
-  local _, _, _, _, _, _, _, _, stable = parse(LOG, log)
-  figures = '\1' .. sub(log, 1, 48) .. pack('>i8i8', stable, first_unstable(partition, UNKNOWN))
+  local _, _, _, _, _, _, stable = parse(LOG, log)
+  figures = '\1' .. sub(log, 1, 40) .. pack('>i8i8', stable, first_unstable(partition, UNKNOWN))
 end
 return reply({ figures, pack('>i8I4I4', next_offset, #rows, opened), table.concat(rows), table.concat(parts) })

@@ -110,7 +110,7 @@ local function first_newest_row(partition, first, count, from)
 end
 
 local function look_up(partition, log, timestamp, from)
-  local log_start, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
+  local log_start, high_watermark, _, _, _, _, stable = parse(LOG, log)
   if timestamp == EARLIEST_TIMESTAMP then
     return 0, log_start, -1, ALL
   elseif timestamp == LATEST_TIMESTAMP then

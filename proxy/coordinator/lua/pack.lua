@@ -5,7 +5,7 @@
 --          of a pack
 -- Answers, per log: u8 1 if there is more to pack; call again then. Plus 2 if rows at or beyond the log's end were removed.
 --
--- Only rows below the high watermark are packed, and only with neighbours that have the same flags. `packed` has, by log,
+-- Rows are packed only with neighbours that have the same flags. `packed` has, by log,
 -- the offset up to which it was done.
 --
 -- This script also looks for rows at or beyond their log's end, which only a write past the scripts leaves: the next commit would
@@ -64,11 +64,11 @@ local function build(partition, group)
   local e = bytes_for(group.highest_time - group.lowest_time)
   local layout = '>I' .. a .. 'c16I' .. b .. 'I' .. c .. 'I' .. d .. 'I' .. e
   local parts = {
-    pack(PACK, partition, group.last, group.base, group.flags + PACK_FORMAT, group.base, group.lowest_timestamp,
+    pack(PACK, partition, group.last, group.base, group.base, group.flags + PACK_FORMAT, group.lowest_timestamp,
       group.lowest_time, #group.rows, a, b, c, d, e, group.maximum),
   }
   for index, row in ipairs(group.rows) do
-    local last, _, _, _, segment, position, length, maximum, append_time = parse_row(row)
+    local last, _, _, _, segment, append_time, position, length, maximum = parse_row(row)
     parts[index + 1] = pack(layout, last - group.base, segment, position, length, maximum - group.lowest_timestamp,
       append_time - group.lowest_time)
   end
@@ -109,7 +109,7 @@ local function pack_log(partition, from, high_watermark)
       end_group()
       done = parse('>i8', row, LAST_AT) + 1
     else
-      local last, _, format, base, _, position, length, maximum, append_time = parse_row(row)
+      local last, base, _, format, _, append_time, position, length, maximum = parse_row(row)
       if append_time > appended_until then
         budget = budget + 1 -- it was read without a result
         if group and #group.rows >= fewest then
@@ -135,7 +135,7 @@ for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
   local log = call('HGET', logs_key, partition)
   if log then
-    local _, _, log_end = parse(LOG, log)
+    local _, log_end = parse(LOG, log)
     local is_view = incarnation == JOURNAL_INCARNATION
     local beyond = members_from(partition, log_end, nil, is_view and MOST_REMOVED or 1)
     if beyond[1] and is_view then

@@ -1,8 +1,8 @@
 -- Replace old rows by new ones, if the old rows are as the caller has seen them: for merges and compactions.
 --
 -- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 flags (1 if there is a new row, 2 if aborted transactions go), then
---          `count` times a ROW without its running maximum (neighbours in the index), the new row if there is one, and u32 number and
---          last offsets (i64 each) of those transactions
+--          `count` times a GIVEN row (neighbours in the index), the new row if there is one, and u32 number and last
+--          offsets (i64 each) of those transactions
 -- Answers u8 for each: REPLACED, CHANGED (the rows have changed), GONE (no such log), REFUSED (the new segment is
 -- tombstoned).
 --
@@ -14,7 +14,7 @@
 local REPLACED, CHANGED, GONE, REFUSED = 0, 1, 2, 3
 local SWAP = '>c20I4B'
 local HAS_ENDED = 2 -- a flag
-local GIVEN, GIVEN_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- a ROW without its running maximum
+local GIVEN, GIVEN_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- format, base, last, segment, position, length, maximum timestamp, append time
 local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 2, 4, 64 -- in members of an index; a pack has many rows
 
 local request = ARGV[2]
@@ -91,7 +91,7 @@ local function only_first(member, kept, maximum)
   local open = open_pack(member)
   local kept_until = PACK_BYTES + kept * open.row_bytes
   local last = open.origin + parse('>I' .. open.offset_bytes, member, kept_until - open.row_bytes + 1)
-  return pack(PACK, open.partition, last, open.origin, open.flags, open.base, open.origin_timestamp, open.origin_time, kept,
+  return pack(PACK, open.partition, last, open.base, open.origin, open.flags, open.origin_timestamp, open.origin_time, kept,
     open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, maximum)
     .. sub(member, PACK_BYTES + 1, kept_until)
 end
@@ -112,7 +112,7 @@ end
 -- A row as a caller packs it, as a member.
 local function as_member(partition, given, log_start, maximum)
   local format, base, last, segment, position, length, own_maximum, append_time = parse(GIVEN, given)
-  return partition .. pack(ROW, last, log_start, format, base, segment, position, length, own_maximum, append_time, maximum)
+  return partition .. pack(ROW, last, base, log_start, format, segment, append_time, position, length, own_maximum, maximum)
 end
 
 -- The new members in place of the old ones: score and member, in turns.
@@ -154,7 +154,7 @@ local function swap(partition, at, count, new, ended)
   if not packed_log then
     return GONE
   end
-  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable = parse(LOG, packed_log)
+  local start, high_watermark, bytes, rows, maximum, created, stable, last_append = parse(LOG, packed_log)
   local _, base, first_last = parse(GIVEN, request, at)
   local _, _, last = parse(GIVEN, request, at + (count - 1) * GIVEN_BYTES)
   local members, before, until_row = find_members(partition, at, count, first_last)
@@ -201,7 +201,7 @@ local function swap(partition, at, count, new, ended)
     cursors[partition] = math.min(cursors[partition] or base, base)
   end
   call('HSET', logs_key, partition,
-    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed_at, LOG_FORMAT))
+    pack(LOG, start, high_watermark, bytes, rows, maximum, created, stable, last_append, changed_at, LOG_FORMAT))
   return REPLACED
 end
 

@@ -1,5 +1,24 @@
 -- Functions of scripts that read or change an index (members.lua); the loader puts them after that. Commits do without them:
 -- each call creates all functions again, which takes time.
+--
+-- A member of an index is a ROW, or a pack: the rows of old batches, without gaps between them, in a quarter of the memory. In both, last
+-- offset, base offset, format and running maximum timestamp (each of the whole member) have the same places: LAST_AT, BASE_AT,
+-- FORMAT_AT and RUNNING_MAXIMUM_AT hold for both.
+--
+-- After the first 93 bytes of a pack come its rows, each as long as the others: last offset, segment, position, length,
+-- maximum timestamp and append time, all except the segment as differences in as few bytes as the largest of the pack needs.
+-- The base offset of a row follows the last offset of the row before.
+--
+-- Scripts that read an index use: is_pack, row_of_offset, row_of_timestamp, each_row, members_from, count_before. Scripts that
+-- change one use: rows_in, without_first, member_bytes, add_members, remove_members.
+
+-- Topic ID and partition; last offset; base offset; the offset that last offsets are counted from; format and flags; the times
+-- that maximum timestamps and append times are counted from; rows; bytes of each of the five differences; the running maximum
+-- of the last row.
+local PACK, PACK_BYTES = '>c20i8i8i8Bi8i8I8BBBBBxxxxxxxxxxxi8', 93
+local LAST_AT, BASE_AT, FORMAT_AT, LENGTH_AT, MAXIMUM_AT, RUNNING_MAXIMUM_AT = 21, 29, 45, 74, 78, 86
+local PACK_FORMAT, FORMATS = 2, 16 -- the flags of a member are in the four bits above its format
+local PACK_ROWS_AT = 62
 
 local function parse_row(member)
   return parse(ROW, member, PARTITION_BYTES + 1)
@@ -73,7 +92,7 @@ local function open_pack(member)
   if opened_member == member then
     return opened
   end
-  local partition, last, origin, flags, base, origin_timestamp, origin_time, count, a, b, c, d, e, maximum =
+  local partition, last, base, origin, flags, origin_timestamp, origin_time, count, a, b, c, d, e, maximum =
     parse(PACK, member)
   opened_member, opened = member, {
     partition = partition, flags = flags, base = base, last = last, origin = origin, origin_timestamp = origin_timestamp,
@@ -106,7 +125,7 @@ end
 -- The first row of a member whose own maximum timestamp is `timestamp` or later; nil if there is none.
 local function row_of_timestamp(member, timestamp)
   if not is_pack(member) then
-    local _, _, _, _, _, _, _, maximum = parse_row(member)
+    local maximum = parse('>i8', member, MAXIMUM_AT)
     return maximum >= timestamp and 1 or nil
   end
   local open = open_pack(member)
@@ -129,7 +148,7 @@ local function each_row(member, first)
     return function()
       number = number + 1
       if number == 1 then
-        local last, _, _, base, segment, position, length, maximum, append_time = parse_row(member)
+        local last, base, _, _, segment, append_time, position, length, maximum = parse_row(member)
         return 1, base, last, segment, position, length, maximum, append_time
       end
     end
@@ -155,7 +174,7 @@ end
 local function without_first(member, dropped)
   local open = open_pack(member)
   local _, base = each_row(member, dropped + 1)()
-  return pack(PACK, open.partition, open.last, open.origin, open.flags, base, open.origin_timestamp, open.origin_time,
+  return pack(PACK, open.partition, open.last, base, open.origin, open.flags, open.origin_timestamp, open.origin_time,
     open.count - dropped, open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, open.maximum)
     .. sub(member, PACK_BYTES + 1 + dropped * open.row_bytes)
 end

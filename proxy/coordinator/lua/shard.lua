@@ -37,16 +37,16 @@ local call, pack, parse, sub = redis.call, struct.pack, struct.unpack, string.su
 
 -- LOG has more than 64 bytes, as the rows have, for a reason: up to 64 the server keeps hashes and sets of a few hundred
 -- entries as lists, where each access looks at every entry.
-local FORMAT, LOG_FORMAT = 1, 2
--- Log start, high watermark, log end, bytes, rows, maximum timestamp of all rows, creation, last append, last stable offset,
--- journal position of the last change (-1 without one), format.
-local LOG = '>i8i8i8i8i8i8i8i8i8i8B'
+local FORMAT, LOG_FORMAT = 1, 3
+-- Log start, log end (which is the high watermark), bytes, rows, maximum timestamp of all rows, creation, last stable offset, last
+-- append, journal position of the last change (-1 without one), format.
+local LOG = '>i8i8i8i8i8i8i8i8i8B'
 local NO_POSITION = -1
 local changed_at = NO_POSITION -- journal position of this call; journal.lua sets it
 local replays = false -- whether this call's record was applied before: then nothing may be written; journal.lua sets it
--- Last offset, log start when it was made, format, base, segment, position, length, maximum timestamp, append time, running
--- maximum timestamp.
-local ROW, ROW_BYTES = '>i8i8Bi8c16I4I4i8i8i8', 73
+-- Last offset, base, log start when it was made, format, segment, append time, position, length, maximum timestamp, running maximum
+-- timestamp.
+local ROW, ROW_BYTES = '>i8i8i8Bc16i8I4I4i8i8', 73
 local PARTITION_BYTES = 20 -- topic ID and partition
 local USE = '>i8I4' -- bytes, rows
 -- The ID of a life is the incarnation and half of the server's replication ID. Then the sequence, the offsets given, and the

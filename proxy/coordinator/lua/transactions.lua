@@ -37,7 +37,7 @@ end
 -- offset, and the last stable offset as base. An announcement of new rows has it, after them, if the last stable offset is not the high
 -- watermark.
 local function announced_ends(partition, log_start, high_watermark, stable)
-  return partition .. pack(ROW, high_watermark - 1, log_start, 0, math.max(stable, log_start), NO_SERVER, 0, 0, 0, 0, 0)
+  return partition .. pack(ROW, high_watermark - 1, math.max(stable, log_start), log_start, 0, NO_SERVER, 0, 0, 0, 0, 0)
 end
 
 -- The entry of an aborted transaction in an announcement: a ROW of format ABORTED_FORMAT, with producer ID and the last stable offset
@@ -46,5 +46,5 @@ local ABORTED_FORMAT = 4
 
 local function announced_abort(partition, log_start, entry)
   local last, first, id, stable = parse(ABORTED, entry)
-  return partition .. pack(ROW, last, log_start, ABORTED_FORMAT, first, id .. pack('>i8', stable), 0, 0, 0, 0, 0)
+  return partition .. pack(ROW, last, first, log_start, ABORTED_FORMAT, id .. pack('>i8', stable), 0, 0, 0, 0, 0)
 end

@@ -89,7 +89,7 @@ for at = 1, #request, REQUEST_BYTES do
   if not packed_log then
     parts[#parts + 1] = pack('>i2i8B', UNKNOWN_TOPIC_OR_PARTITION, -1, 0)
   else
-    local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable = parse(LOG, packed_log)
+    local start, high_watermark, bytes, rows, maximum, created, stable, last_append = parse(LOG, packed_log)
     local log = { start = start, stable = stable, bytes = bytes }
     if before == HIGH_WATERMARK then
       before = high_watermark
@@ -101,8 +101,8 @@ for at = 1, #request, REQUEST_BYTES do
       local count, more = free_rows(partition, log, retention_ms, retention_bytes, by_append_time)
       if log.start > start or count > 0 then
         changed, on_request = true, on_request or before > start
-        local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append,
-          stable, changed_at, LOG_FORMAT)
+        local packed = pack(LOG, log.start, high_watermark, log.bytes, rows - count, maximum, created, stable, last_append,
+          changed_at, LOG_FORMAT)
         begin_change()
         if count == 0 then
           call('HDEL', logs_key, partition) -- a removal comes first here too

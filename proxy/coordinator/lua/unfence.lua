@@ -21,15 +21,15 @@ local now = clock()
 local changed, raised_to, announcements, raised, made = {}, {}, {}, 0, 0
 local function put(partition, log)
   changed[#changed + 1], changed[#changed + 2] = partition, log
-  raised_to[#raised_to + 1], raised_to[#raised_to + 2] = partition, sub(log, 17, 24) -- the log end
-  local start, high_watermark, _, _, _, _, _, _, stable = parse(LOG, log)
+  raised_to[#raised_to + 1], raised_to[#raised_to + 2] = partition, sub(log, 9, 16) -- the log end
+  local start, high_watermark, _, _, _, _, stable = parse(LOG, log)
   announcements[#announcements + 1] = announced_ends(partition, start, high_watermark, stable)
 end
 
 local logs = call('HGETALL', logs_key)
 local lives_here = {}
 for index = 1, #logs, 2 do
-  local start, _, log_end, bytes, rows, maximum, created, last_append = parse(LOG, logs[index + 1])
+  local start, log_end, bytes, rows, maximum, created, _, last_append = parse(LOG, logs[index + 1])
   -- Rows of a commit that stopped halfway: the log end did not move, but what was written belongs together.
   for _, member in ipairs(members_from(logs[index], log_end, nil, -1)) do
     for _, _, last, _, _, length, row_maximum in each_row(member) do
@@ -39,14 +39,14 @@ for index = 1, #logs, 2 do
   log_end = log_end + raise
   lives_here[logs[index]] = true
   -- Open transactions stay open: their markers, or an operator, end them.
-  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, first_unstable(logs[index], log_end),
+  put(logs[index], pack(LOG, start, log_end, bytes, rows, maximum, created, first_unstable(logs[index], log_end), last_append,
     changed_at, LOG_FORMAT))
   raised = raised + 1
 end
 for at = 1, #partitions, 20 do
   local partition = sub(partitions, at, at + 19)
   if not lives_here[partition] then
-    put(partition, pack(LOG, floor, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, -1, floor, changed_at, LOG_FORMAT))
+    put(partition, pack(LOG, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, floor, -1, changed_at, LOG_FORMAT))
     made = made + 1
   end
 end

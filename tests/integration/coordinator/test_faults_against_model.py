@@ -286,7 +286,7 @@ class FaultyHistories(Histories):
                 assert base == end, f"{log}: offset {base} was given where {end} was to be"
                 end = base + count
             (described,) = self.loop.run_until_complete(self.real.describe(log[0], [log[1]]))
-            assert described is None or described.log_end_offset == end
+            assert described is None or described.high_watermark == end
 
 
 @pytest.mark.timeout(300)

@@ -73,7 +73,7 @@ async def everything(coordinator: RedisCoordinator, timestamps: list[int]) -> tu
     assert log is not None
     finds = [
         FindRequest(*LOG, offset, max_bytes)
-        for offset in range(log.log_start_offset - 1, log.log_end_offset + 2)
+        for offset in range(log.log_start_offset - 1, log.high_watermark + 2)
         for max_bytes in ((1, 350, 1 << 40) if offset % 16 == 0 else (1,))
     ]
     asked = sorted({*timestamps, *(timestamp + 1 for timestamp in timestamps), MAX_TIMESTAMP})
@@ -188,7 +188,7 @@ async def test_rows_with_a_gap_between_them_are_no_neighbours(coordinator, clien
     logs = f"{shard_prefix(shard_of(key, settings.shards))}logs"
     log = await client.hget(logs, key)
     assert log is not None
-    await client.hset(logs, key, log[:8] + struct.pack(">qq", 200, 200) + log[24:])
+    await client.hset(logs, key, log[:8] + struct.pack(">q", 200) + log[16:])
     await append(coordinator, *range(40), records=3)
     before = await everything(coordinator, list(range(40)))
     await coordinator.pack_rows([LOG], 0)

@@ -103,7 +103,7 @@ async def test_an_interrupted_deletion_is_completed_before_the_log_is_recreated(
     prefix = shard_prefix(shard_of(key, settings.shards))
     await client.hdel(f"{prefix}logs", key)  # as the first step leaves it
     await coordinator.create_logs(TOPIC, [0])
-    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 0, 0, 0, 0, 0)]
+    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 0, 0, 0, 0)]
     assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
 
 
@@ -136,7 +136,7 @@ async def test_a_segment_that_is_used_by_two_logs_is_freed_by_halves(coordinator
 
 
 async def test_nothing_beyond_the_high_watermark_is_returned(coordinator, client: Redis, settings) -> None:
-    """A journal will leave a log in this state when it has not processed the newest rows yet."""
+    """A commit that stopped halfway leaves such a log: its end did not move."""
     await coordinator.create_logs(TOPIC, [0])
     for timestamp, records in ((10, 2), (30, 2), (50, 1), (40, 2)):
         batch = BATCH._replace(max_timestamp_ms=timestamp, record_count=records)
@@ -145,8 +145,8 @@ async def test_nothing_beyond_the_high_watermark_is_returned(coordinator, client
     logs = f"{shard_prefix(shard_of(key, settings.shards))}logs"
     log = await client.hget(logs, key)
     assert log is not None
-    await client.hset(logs, key, log[:8] + struct.pack(">q", 4) + log[16:64] + struct.pack(">q", 4) + log[72:])
-    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 4, 7, 400, 4, 4)]
+    await client.hset(logs, key, log[:8] + struct.pack(">q", 4) + log[16:48] + struct.pack(">q", 4) + log[56:])
+    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 4, 400, 4, 4)]
     for offset, bases in ((0, [0, 2]), (3, [2]), (4, [])):
         (found,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1_000)])
         assert ([row.base_offset for row in found.rows], found.high_watermark) == (bases, 4)
@@ -273,7 +273,7 @@ async def test_a_cancelled_call_leaves_no_reply_behind_for_another(coordinator) 
         assert {len(answer.batches) for answer in answers} == {1}
         assert all(isinstance(description, LogDescription) for description in described)
     (first,) = await coordinator.describe(TOPIC, [0])
-    assert first == LogDescription(0, 120, 120, 6000, 60, 120)
+    assert first == LogDescription(0, 120, 6000, 60, 120)
 
 
 # Announcements

@@ -147,7 +147,7 @@ async def test_a_shard_whose_script_stopped_halfway_is_fenced_until_its_loss_is_
     assert [batch.base_offset for batch in answer.batches] == [2], "behind the row that is there"
     (described,) = await coordinator.describe(TOPIC, [0])
     assert described is not None
-    assert (described.log_end_offset, described.rows, described.size_bytes) == (4, 2, 200)
+    assert (described.high_watermark, described.rows, described.size_bytes) == (4, 2, 200)
     (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 20)])
     assert all(await coordinator.used([row.segment for row in found.rows]))
 

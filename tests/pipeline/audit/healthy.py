@@ -32,8 +32,8 @@ from tests.support.keyed import Keyed
 from tests.support.segments import make_topic, write_segments
 from tests.support.transactions import TransactionalLog
 
-MEMBER = struct.Struct(">20sqqBq16sIIqqq")
-LOG = struct.Struct(">qqqqqqqqqqB")
+MEMBER = struct.Struct(">20sqqqB16sqIIqq")
+LOG = struct.Struct(">qqqqqqqqqB")
 USE = struct.Struct(">qI")
 SEGMENTS = 8
 WHOLE = 1 << 40
@@ -173,14 +173,15 @@ class Hands:
         new = change(_row(member))
         self.client.zrem(self.index, member)
         if new is not None:
-            key, _, log_start, flags, *_, running = MEMBER.unpack(member)
+            key, _, _, log_start, flags, *_, running = MEMBER.unpack(member)
             running = running if running_ms is None else running_ms
-            packed = MEMBER.pack(key, new.last_offset, log_start, flags, new.base_offset, *new[2:7], running)
+            placed = (new.segment, new.append_time_ms, new.position, new.length, new.max_timestamp_ms)
+            packed = MEMBER.pack(key, new.last_offset, new.base_offset, log_start, flags, *placed, running)
             self.client.zadd(self.index, {packed: 0})
 
     def change_log(self, **changes: int) -> None:
-        """Add to `start`, `high_watermark`, `end`, `bytes`, `rows`, `maximum` or `stable` of the log."""
-        names = ("start", "high_watermark", "end", "bytes", "rows", "maximum", "created", "last_append", "stable")
+        """Add to `start`, `end`, `bytes`, `rows`, `maximum` or `stable` of the log."""
+        names = ("start", "end", "bytes", "rows", "maximum", "created", "stable")
         packed = self.client.hget(self.prefix + b"logs", self.key)
         assert isinstance(packed, bytes)
         values = list(LOG.unpack(packed))
@@ -201,5 +202,13 @@ class Hands:
 
 
 def _row(member: bytes) -> Row:
-    _, last, _, flags, base, *row, _ = MEMBER.unpack(member)
-    return Row(base, last, *row, log_append_time=bool(flags & 0x10), offsets_in_place=bool(flags & 0x20))
+    _, last, base, _, flags, segment, append_time_ms, *row, _ = MEMBER.unpack(member)
+    return Row(
+        base,
+        last,
+        segment,
+        *row,
+        append_time_ms,
+        log_append_time=bool(flags & 0x10),
+        offsets_in_place=bool(flags & 0x20),
+    )

@@ -179,7 +179,7 @@ def gap_at_the_end(hands: Hands) -> None:
 
 @planted(Defect.ROW_BEYOND_HIGH_WATERMARK)
 def row_beyond_high_watermark(hands: Hands) -> None:
-    hands.change_log(high_watermark=-20, end=-20, stable=-20)
+    hands.change_log(end=-20, stable=-20)
 
 
 @planted(Defect.ROW_BELOW_LOG_START)

@@ -22,7 +22,7 @@ SHARDS = 1_000
 
 @pytest.fixture(autouse=True)
 def described(monkeypatch: pytest.MonkeyPatch) -> None:
-    partitions = tuple(PartitionFigures(one, True, 0, 5, 5, 1, 99, 0, 1) for one in range(TOPIC.partitions))
+    partitions = tuple(PartitionFigures(one, True, 0, 5, 1, 99, 0, 1) for one in range(TOPIC.partitions))
     figures = TopicFigures(TOPIC, partitions, True, 1, 300, 297, ())
 
     async def read(_config: Path, _names: list[str], _quick: bool) -> list[dict[str, Any]]:

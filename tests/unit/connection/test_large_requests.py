@@ -56,7 +56,7 @@ class Coordinator(ModelCoordinator):
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         await asyncio.sleep(0)
         began = time.thread_time()
-        described: list[LogDescription | None] = [LogDescription(0, 9, 9, 100, 1) for _ in partitions]
+        described: list[LogDescription | None] = [LogDescription(0, 9, 100, 1, 9) for _ in partitions]
         self._steps.not_counted_s += time.thread_time() - began
         return described
 

@@ -45,8 +45,8 @@ rows = st.builds(
 
 def packed_row(row: Row, log_start: int = 0, running_maximum: int = 0) -> bytes:
     flags = 0x10 * row.log_append_time + 0x20 * row.offsets_in_place
-    fields = row.last_offset, log_start, 1 + flags, row.base_offset, *row[2:7], running_maximum
-    return struct.pack(">qqBq16sIIqqq", *fields)
+    offsets_and_kind = row.last_offset, row.base_offset, log_start, 1 + flags, row.segment, row.append_time_ms
+    return struct.pack(">qqqB16sqIIqq", *offsets_and_kind, *row[3:6], running_maximum)
 
 
 def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
@@ -70,8 +70,9 @@ def test_the_state_of_a_shard() -> None:
 def test_a_run() -> None:
     batch = ProposedBatch(100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2)
     packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (batch, batch), log_append_time=True))
-    assert packed[:29] == TOPIC + struct.pack(">IIIB", 5, 1, 2, 1)
-    assert packed[29:63] == packed[63:] == struct.pack(">IIqqhII", 100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2, 1)
+    assert packed[:24] == TOPIC + struct.pack(">II", 5, 2)
+    first, second = (struct.pack(">qI?IIqhII", 2**63 - 1, at, True, 100, 3, 1_000, 4, 2**31 - 2, 1) for at in (1, 101))
+    assert (packed[24:63], packed[63:]) == (first, second)
 
 
 def test_transactional_batches_of_a_run() -> None:
@@ -80,8 +81,8 @@ def test_transactional_batches_of_a_run() -> None:
     runs = [PartitionRun(TOPIC, 5, 1, (plain, some, plain)) for some in (plain, first, second)]
     assert [packing.are_transactional([run]) for run in runs] == [False, True, True]
     packed = [packing.pack_run(run, transactional=True) for run in runs]
-    assert {one[: 29 + 3 * 34] for one in packed} == {packing.pack_run(runs[0])}
-    kinds = [one[29 + 3 * 34 :] for one in packed]
+    assert {one[: 24 + 3 * 39] for one in packed} == {packing.pack_run(runs[0])}
+    kinds = [one[24 + 3 * 39 :] for one in packed]
     assert kinds == [struct.pack(">BqBqBq", 0, -1, *kind, 0, -1) for kind in ((0, -1), (1, -1), (2, 9))]
 
 
@@ -97,15 +98,15 @@ def test_the_sequence_after_a_batch(base: int, records: int, after: int) -> None
 @pytest.mark.parametrize(("timestamp", "expected"), [(2**63 - 1, 2**53 - 1), (-(2**63), 1 - 2**53), (-1, -1)])
 def test_timestamps_are_cut_to_what_is_exact(timestamp: int, expected: int) -> None:
     packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (ProposedBatch(1, 1, timestamp, -1, -1, -1),)))
-    assert struct.unpack_from(">q", packed, 37) == (expected,)
+    assert struct.unpack_from(">q", packed, 45) == (expected,)
 
 
 def test_run_answers() -> None:
     runs = [PartitionRun(TOPIC, n, 1, (ProposedBatch(1, 1, 1, -1, -1, -1),) * n) for n in (0, 1, 3)]
-    reply = HEADER + struct.pack(">hqq", 0, 1, 2)
-    reply += struct.pack(">hqq", 3, -1, -1)
-    reply += struct.pack(">hqq", 0, 3, 9) + struct.pack(">hqqB", 45, -1, -1, 0)
-    reply += struct.pack(">hqqB", 0, 7, 8, 1) + struct.pack(">hqqB", 45, -1, -1, 2)
+    reply = HEADER + struct.pack(">qqh", 1, 2, 0)
+    reply += struct.pack(">qqh", -1, -1, 3)
+    reply += struct.pack(">qqh", 3, 9, 0) + struct.pack(">hBqq", 45, 0, -1, -1)
+    reply += struct.pack(">hBqq", 0, 1, 8, 7) + struct.pack(">hBqq", 45, 2, -1, -1)
     answers = BatchAnswer(45, -1, -1, False), BatchAnswer(0, 7, 8, True), BatchAnswer(45, -1, -1, False, early=True)
     assert list(packing.unpack_run_answers(reply, runs)) == [
         RunAnswer(TOPIC, 0, 0, (), 1, 2),
@@ -143,18 +144,18 @@ def test_announcements_round_trip(found: list[tuple[list[Row], bool]]) -> None:
         for row in one.rows:
             message += log + packed_row(row, one.log_start_offset)
         for last, first, producer_id, stable in one.aborted:
-            message += log + struct.pack(">qqBqqq32x", last, one.log_start_offset, 4, first, producer_id, stable)
+            message += log + struct.pack(">qqqBqq32x", last, first, one.log_start_offset, 4, producer_id, stable)
         if not one.rows or one.last_stable_offset != one.high_watermark:
-            ends = (one.high_watermark - 1, one.log_start_offset, 0, one.last_stable_offset)
-            message += log + struct.pack(">qqBq48x", *ends)
+            ends = (one.high_watermark - 1, one.last_stable_offset, one.log_start_offset)
+            message += log + struct.pack(">qqq49x", *ends)
     assert list(packing.unpack_announcements(message)) == announcements
 
 
 def test_offset_answers_and_descriptions() -> None:
     reply = HEADER + struct.pack(">hqqqhqqq", 0, 5, 6, 7, 3, -1, -1, -1)
     assert list(packing.unpack_offset_answers(reply)) == [(OffsetAnswer(0, 5, 6), 7), (OffsetAnswer(3, -1, -1), -1)]
-    reply = HEADER + struct.pack(">B6qB48x", 1, 2, 3, 4, 5, 6, 7, 0)
-    assert list(packing.unpack_descriptions(reply)) == [LogDescription(2, 3, 4, 5, 6, 7), None]
+    reply = HEADER + struct.pack(">B5qB40x", 1, 2, 3, 4, 5, 6, 0)
+    assert list(packing.unpack_descriptions(reply)) == [LogDescription(2, 3, 4, 5, 6), None]
 
 
 def test_requests() -> None:

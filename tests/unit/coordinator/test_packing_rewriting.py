@@ -15,7 +15,7 @@ from proxy.coordinator.interface_transactions import AbortedTransaction
 from tests.unit.coordinator.test_packing import HEADER, TOPIC, packed_row, rows, timestamps
 
 offsets = st.integers(-1, 2**53)
-figures = st.builds(LogState, *[st.integers(0, 2**53)] * 5, timestamps, offsets, offsets)
+figures = st.builds(LogState, *[st.integers(0, 2**53)] * 4, timestamps, offsets, offsets)
 open_transactions = st.builds(OpenTransaction, *[offsets] * 3)
 aborted_transactions = st.builds(AbortedTransaction, *[offsets] * 4)
 
@@ -55,7 +55,7 @@ def test_a_page_round_trips(
     opened: list[OpenTransaction],
     aborted: list[AbortedTransaction],
 ) -> None:
-    reply = HEADER + struct.pack(">B8q", log is not None, *(log or [0] * 8))
+    reply = HEADER + struct.pack(">B7q", log is not None, *(log or [0] * 7))
     reply += struct.pack(">qII", next_offset, len(found), len(opened))
     reply += b"".join(packed_row(row, running_maximum=maximum) for row, maximum in found)
     reply += b"".join(struct.pack(">3q", *one) for one in opened)

@@ -64,7 +64,7 @@ class Asked(ClientDouble):
         """Answer for the coordinator."""
         if self._away:
             raise CoordinatorUnavailable("away")
-        return [LogDescription(0, 9, 9, 100 + index, 1, 9) for index in partitions]
+        return [LogDescription(0, 9, 100 + index, 1, 9) for index in partitions]
 
 
 async def described(asked: Asked, version: int = 4, topics: list[Any] | None = None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def state(rows: list[IndexedRow], start: int = 0) -> LogState:
     end = rows[-1].row.last_offset + 1
     size = sum(indexed.row.length for indexed in rows)
     newest_ms = max(indexed.running_maximum_ms for indexed in rows)
-    return LogState(start, end, end, size, len(rows), newest_ms, end, -1)
+    return LogState(start, end, size, len(rows), newest_ms, end, -1)
 
 
 def walked(log: Log, recorded: LogState, rows: list[IndexedRow], page_rows: int = 1_000) -> list[Suspicion]:

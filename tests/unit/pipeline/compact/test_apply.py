@@ -45,7 +45,7 @@ class Coordinator:
         return [self.answers.get(one, SwapAnswer.REPLACED) for one in asked]
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
-        return [LogDescription(self.log_start, 20, 20, 0, 0, 20) for _ in partitions]
+        return [LogDescription(self.log_start, 20, 0, 0, 20) for _ in partitions]
 
     async def mark_compacted(self, marks: Sequence[tuple[bytes, int, int]]) -> None:
         self.marks += marks
