@@ -44,6 +44,7 @@ from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, REGION, SECRET_ACCESS_KEY, SeaweedFS
 from proxy.demo.valkey import Valkey
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.inspection.stores import Stores
 from proxy.records.batches import read_header
@@ -316,7 +317,7 @@ async def _proxy_gets(settings: Settings, topic: DisklessTopic) -> float:
     async with opened(settings) as stores:
         logs = await _logs(stores, topic)
         cache = BlockCache(
-            stores.storage,
+            DirectReads(stores.storage),
             capacity_bytes=settings.fetch.cold_cache_bytes,
             block_bytes=settings.fetch.cold_block_bytes,
             merged_block_bytes=settings.fetch.merged_block_bytes,

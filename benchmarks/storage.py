@@ -29,6 +29,7 @@ from proxy.coordinator.interface import Row
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedFS
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.records.batches import check_batch, patch_offsets
 from proxy.storage import ObjectStorage, open_storage
@@ -99,7 +100,7 @@ def in_memory() -> dict[str, Figure]:
     first = built.runs[0]
     length = sum(each.length for each in first.batches)
     row = Row(0, len(first.batches) - 1, built.segment, first.position, length, 0, 0)
-    cache = BlockCache(open_storage(Storage(url="file:///")), capacity_bytes=1 << 26, block_bytes=1 << 23)
+    cache = BlockCache(DirectReads(open_storage(Storage(url="file:///"))), capacity_bytes=1 << 26, block_bytes=1 << 23)
     cache.insert(built.segment, built.data)
     return {
         "check_batch, 16 KiB": cpu_us(lambda: check_batch(batch, max_message_bytes=1_048_576), 20_000),

@@ -19,7 +19,7 @@ curl -s http://127.0.0.1:19080/metrics | grep diskless_proxy_ready
 - The page also has Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
   `python_*`.
 - With [workers](operations/restarts.md#workers) the page has the sum over all workers. `process_*` and `python_*`
-  then have the label `worker`.
+  then have the label `worker`, which is `storage` for the storage process.
 - The number of [labels](#labels) is bounded, whatever clients do.
 - `deploy/prometheus/` has a scrape configuration, recording rules and [alerts](alerts.md). `deploy/grafana/` has a
   [dashboard](#the-dashboard) that shows what crosses racks and what it costs.
@@ -91,7 +91,8 @@ _END = """\
   `held_requests` (`limits.max_request_bytes_in_memory`), `unread_answers` (a part of it:
   `limits.max_unread_answer_bytes`), `replica_answers` (`fetch.replica_answer_bytes_max`), `wal`
   (`diskless.append.buffer.max.bytes`, uploaded when it is full), and `cache` and `cold_cache` (`fetch.cache_bytes`,
-  `fetch.cold_cache_bytes`, which are usually full). The five older names of the same values stay.
+  `fetch.cold_cache_bytes`, which are usually full; with workers, those of the storage process). The five older names
+  of the same values stay.
 - `fetch_storage_gets` counts the GETs that a Fetch caused itself. Blocks in a cache, and blocks that another Fetch is
   reading, cause none. The hit rate of the caches is `rate(cache_hits_total) / (rate(cache_hits_total) +
   rate(cache_misses_total))`.

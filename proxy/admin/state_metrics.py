@@ -40,21 +40,28 @@ class Buffer(NamedTuple):
 
 
 def buffers(parts: Parts) -> list[Buffer]:
-    """Return all buffers with a limit in bytes. Caches are usually full; the others are not."""
+    """Return the buffers of this process with a limit in bytes. Caches are usually full; the others are not.
+
+    Workers have neither WAL nor caches of their own, and the storage process has no clients.
+    """
     memory, unread, near = parts.process.memory, parts.clients.unread, parts.replicas.replica_memory
-    cache, cold, settings = parts.diskless.cache, parts.diskless.cold_cache, parts.process.settings
+    settings = parts.process.settings
+    wal = parts.diskless.buffer
+    named = ("cache", "fetch.cache_bytes"), ("cold_cache", "fetch.cold_cache_bytes")
+    held = [
+        Buffer(name, one.used_bytes, one.capacity_bytes, setting)
+        for (name, setting), one in zip(named, parts.diskless.caches, strict=False)
+    ]
+    if wal is not None:
+        most = settings.diskless_append_buffer_max_bytes
+        held.append(Buffer("wal", wal.buffered_bytes, most, "diskless.append.buffer.max.bytes"))
+    if parts.diskless.server is not None:
+        return held
     return [
         Buffer("held_requests", memory.used_bytes, memory.limit_bytes, "limits.max_request_bytes_in_memory"),
         Buffer("unread_answers", unread.used_bytes, unread.limit_bytes, "limits.max_unread_answer_bytes"),
-        Buffer(
-            "wal",
-            parts.diskless.wal.buffered_bytes,
-            settings.diskless_append_buffer_max_bytes,
-            "diskless.append.buffer.max.bytes",
-        ),
         Buffer("replica_answers", near.used_bytes, near.limit_bytes, "fetch.replica_answer_bytes_max"),
-        Buffer("cache", cache.used_bytes, cache.capacity_bytes, "fetch.cache_bytes"),
-        Buffer("cold_cache", cold.used_bytes, cold.capacity_bytes, "fetch.cold_cache_bytes"),
+        *held,
     ]
 
 
@@ -94,17 +101,20 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
         "buffer_bytes_limit", "Limit of the bytes that are held in memory, by buffer.", ["buffer"], limits
     )
     yield gauge("held_request_bytes", "Requests and unread answers held in memory.", parts.process.memory.used_bytes)
-    yield gauge("held_request_bytes_limit", "Limit of held_request_bytes.", parts.process.memory.limit_bytes)
-    yield gauge("wal_buffer_bytes", "Bytes in the WAL segment that is being filled.", parts.diskless.wal.buffered_bytes)
+    most_held = 0 if parts.diskless.server is not None else parts.process.memory.limit_bytes
+    yield gauge("held_request_bytes_limit", "Limit of held_request_bytes.", most_held)
+    wal = parts.diskless.buffer
+    buffered = 0 if wal is None else wal.buffered_bytes
+    yield gauge("wal_buffer_bytes", "Bytes in the WAL segment that is being filled.", buffered)
     yield gauge(
         "wal_segments_underway",
         "WAL segments that are being uploaded or committed.",
-        parts.diskless.wal.segments_underway,
+        0 if wal is None else wal.segments_underway,
     )
     yield gauge(
         "upload_budget_per_second",
         "Budget for uploads of WAL segments (`diskless.append.puts.per.second`). Full segments may exceed it.",
-        parts.diskless.wal.timer.budget.per_second,
+        0 if wal is None else wal.timer.budget.per_second,
     )
     yield gauge(
         "intake_batches",
@@ -114,10 +124,11 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
     yield gauge(
         "held_batches",
         "Batches out of order that wait for the batches before them.",
-        parts.diskless.wal.holds.held_batches,
+        0 if wal is None else wal.holds.held_batches,
     )
-    yield gauge("cache_bytes", "Bytes in the rack-local cache.", parts.diskless.cache.used_bytes)
-    yield gauge("cold_cache_bytes", "Bytes in the cache of old records.", parts.diskless.cold_cache.used_bytes)
+    cached = [one.used_bytes for one in parts.diskless.caches] or [0, 0]
+    yield gauge("cache_bytes", "Bytes in the rack-local cache.", cached[0])
+    yield gauge("cold_cache_bytes", "Bytes in the cache of old records.", cached[1])
     yield gauge(
         "replica_connections", "Connections to near replicas, open or opening.", len(parts.replicas.replica_connections)
     )

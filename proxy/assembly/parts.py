@@ -26,6 +26,7 @@ from proxy.coordinator.fleet_lease import FleetLease
 if TYPE_CHECKING:
     from proxy.config import Settings
     from proxy.coordinator.cluster import Store
+    from proxy.process.sharing import Sharing
     from proxy.security.tls import TlsFiles
     from proxy.storage.interface import ObjectStorage
 
@@ -54,14 +55,21 @@ class Parts:
         """All rooms, in the order in which they are built."""
         return tuple(getattr(self, room.name) for room in fields(self))
 
+    @property
+    def _working(self) -> tuple[RoomParts, ...]:
+        """The rooms that do background work: the storage process leaves to workers what others can do."""
+        if self.diskless.server is None:
+            return self.rooms
+        return self.process, self.brokers, self.diskless, self.topics, self.routing, self.accounting, self.guard
+
     def background(self) -> Iterable[Work]:
-        """Return the background work of all rooms."""
-        for room in self.rooms:
+        """Return the background work of this process."""
+        for room in self._working:
             yield from room.background()
 
     def background_on_store(self) -> Iterable[Work]:
-        """Return the background work of all rooms that needs the coordinator's store."""
-        for room in self.rooms:
+        """Return the background work of this process that needs the coordinator's store."""
+        for room in self._working:
             yield from room.background_on_store()
 
     async def close(self) -> None:
@@ -76,20 +84,25 @@ class Parts:
 
 
 def build_parts(
-    settings: Settings, storage: ObjectStorage, store: Store, listener_tls: Iterable[TlsFiles] = ()
+    settings: Settings,
+    storage: ObjectStorage,
+    store: Store,
+    listener_tls: Iterable[TlsFiles] = (),
+    sharing: Sharing | None = None,
 ) -> Parts:
     """Build all parts in the running event loop. None of them has connected to anything yet.
 
-    `listener_tls`: certificates of the listeners, which the metrics report.
+    `listener_tls`: certificates of the listeners, which the metrics report. `sharing`: of a proxy with workers.
     """
     lease = FleetLease()
     process = build_process(settings)
     brokers = build_brokers(process)
     stores = build_stores(process, brokers, storage, store)
-    diskless = build_diskless(process, stores)
+    diskless = build_diskless(process, stores, sharing)
     replicas = build_replicas(process, brokers)
     topics = build_topics(process, stores, brokers, lease)
-    routing = build_routing(process, stores, brokers, topics, lease)
+    has_clients = sharing is None or not sharing.is_storage
+    routing = build_routing(process, stores, brokers, topics, lease, has_clients=has_clients)
     markers = build_markers(process, stores, brokers, diskless, routing)
     creation = build_creation(process, stores, brokers, diskless, topics, routing)
     accounting = build_accounting(process, stores, brokers, diskless, topics, routing)

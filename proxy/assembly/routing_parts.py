@@ -43,7 +43,13 @@ class RoutingParts(RoomParts):
 
 
 def build_routing(
-    process: ProcessParts, stores: StoreParts, brokers: BrokerParts, topics: TopicParts, lease: FleetLease
+    process: ProcessParts,
+    stores: StoreParts,
+    brokers: BrokerParts,
+    topics: TopicParts,
+    lease: FleetLease,
+    *,
+    has_clients: bool,
 ) -> RoutingParts:
     """Build the parts; no heartbeat is sent yet. `lease`: shared with `build_topics`."""
     settings, registry, cluster = process.settings, topics.topics, brokers.cluster
@@ -56,6 +62,7 @@ def build_routing(
         reload=registry.load,
         node_ids=brokers.broker_ports.node_ids,
         sums=recent_sums.now,
+        has_clients=has_clients,
     )
     racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=process.now)
     leader_choice = LeaderChoice(settings.leader_choice)

@@ -64,9 +64,11 @@ async def _members(config: Path) -> tuple[list[_Member], int]:
 
 
 def by_proxy(seen: Iterable[SeenProxy]) -> list[_Member]:
-    """Processes by their proxy, sorted by rack and name."""
+    """Processes that have clients by their proxy, sorted by rack and name."""
     by_name: dict[str, list[SeenProxy]] = {}
     for one in seen:
+        if not one.record.listeners:
+            continue
         by_name.setdefault(one.record.proxy_id.rpartition("#")[0], []).append(one)
     members = [_Member(name, tuple(processes)) for name, processes in by_name.items()]
     return sorted(members, key=lambda one: (one.processes[0].record.rack, one.name))

@@ -122,8 +122,8 @@ class Settings(BaseSettings):
     diskless_append_puts_per_second: Reloadable[float] = Field(default=0, ge=0, le=1000)
     """`diskless.append.puts.per.second`: the budget for uploads of segments before the commit interval is over. A
     segment is uploaded as soon as the budget has a PUT left, so little traffic does not wait for the interval. Up to 8
-    unused PUTs are saved up. With 0 each worker has 1000 ÷ the interval, which is what the interval alone costs at
-    most. Otherwise the workers share the budget. Full segments are uploaded in any case."""
+    unused PUTs are saved up. With 0 the budget is 1000 ÷ the interval, which is what the interval alone costs at most.
+    Full segments are uploaded in any case."""
     diskless_append_underway: Reloadable[int] = Field(default=1, ge=0, le=64)
     """`diskless.append.underway`: a segment is uploaded before the commit interval is over only if fewer segments than
     this are being uploaded or committed. With 0 it always waits for the interval, or until it is full."""

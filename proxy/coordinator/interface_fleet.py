@@ -51,6 +51,7 @@ class ProxyRecord:
     proxy_id: str
     rack: str
     listeners: tuple[ListenersRecord, ...]
+    """Empty for the storage process of a proxy with workers, which has no clients."""
     registry_version: int
     """Newest version that it obeys; -1 before the first load, or if the registry does not have the change that it
     obeys."""

@@ -10,33 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
-from contextvars import ContextVar
 from typing import NamedTuple
 
 from proxy.coordinator.interface import Row
-from proxy.diskless.wal.segment import segment_key
-from proxy.records.batches import BatchBounds, RecordsError, check_offsets, patch_offsets
-from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.diskless.get_count import caused_by_nobody, note_get
+from proxy.diskless.parts import NotRead, PartReader
+from proxy.diskless.wal.segment import segment_key, segment_of
+from proxy.records.batches import BatchBounds, RecordsError, check_offsets, is_patched_otherwise, patch_offsets
+from proxy.storage.interface import StorageError
 
 RUN_BYTES = 500
 """Memory that a cached run takes in addition to its bytes and its batches (`BATCH_BYTES` each)."""
 BATCH_BYTES = 200
-_COUNTED: ContextVar[list[None] | None] = ContextVar("counted_gets", default=None)
-"""Counter of the task that reads, and of the tasks that it starts: one entry for each GET that it caused."""
 _AHEAD_SHARE = 4
 """One part in this many of the capacity may hold blocks that were read ahead and that nobody has used yet."""
 _LIKELY_DECAY = 8
 """Weight of a smaller block: its size moves the expected size of the next block by one part in this many."""
-
-
-def count_gets() -> list[None]:
-    """Begin to count what the current task, and tasks that it starts from now on, read from object storage.
-
-    The list grows by one for each GET, by any cache. Blocks that are already being read for others are not counted.
-    """
-    counted: list[None] = []
-    _COUNTED.set(counted)
-    return counted
 
 
 class PatchedRun(NamedTuple):
@@ -84,7 +73,7 @@ class BlockCache:
 
     def __init__(
         self,
-        storage: ObjectStorage,
+        reads: PartReader,
         *,
         capacity_bytes: int,
         block_bytes: int,
@@ -92,7 +81,7 @@ class BlockCache:
         max_gets: int | None = None,
         leader_epoch: int = 0,
     ) -> None:
-        self._storage = storage
+        self._reads = reads
         self.capacity_bytes = capacity_bytes
         self._block_bytes = min(block_bytes, capacity_bytes)
         most = max(self._block_bytes, capacity_bytes // (max_gets or 1))
@@ -179,9 +168,8 @@ class BlockCache:
             return False
         self.ahead_count += 1
         self._ahead[key] = size
-        counted = _COUNTED.set(None)  # nobody's Fetch has caused it
-        self._begin(key)
-        _COUNTED.reset(counted)
+        with caused_by_nobody():
+            self._begin(key)
         return True
 
     def insert(self, segment: bytes, data: bytearray) -> None:
@@ -194,6 +182,11 @@ class BlockCache:
             entry = _Entry(key[1], view[key[1] : key[1] + size])
             entry.siblings = keys if len(keys) > 1 else ()
             self._keep(key, entry)
+
+    def forget(self, key: str, start: int, end: int) -> None:
+        """Give up a part of an object as `PartReader` gave it: it is no longer in memory that is shared."""
+        size = end - start
+        self._forget((segment_of(key), start, size, size))
 
     def resize(self, capacity_bytes: int) -> None:
         """Keep at most this much from now on, and at least one block, because blocks keep their size."""
@@ -267,19 +260,26 @@ class BlockCache:
             self._make_room(reserved)
             self.used_bytes += reserved
             try:
-                self.get_count += 1
-                counted = _COUNTED.get()
-                if counted is not None:
-                    counted.append(None)
-                data = await self._storage.fetch(segment_key(segment), position, position + length)
+                data, was_read = await self._reads.read(segment_key(segment), position, position + length)
+            except NotRead:
+                raise
+            except StorageError:
+                self._count_get()
+                raise
             finally:
                 self.used_bytes -= reserved
-            self.bytes_read += len(data)
+            if was_read:
+                self._count_get()
+                self.bytes_read += len(data)
             likely = self._likely_bytes[size]
             self._likely_bytes[size] = max(len(data), likely - likely // _LIKELY_DECAY)
             self._make_room(len(data))
-            entry = _Entry(position, data if isinstance(data, bytearray) else bytearray(data))
+            entry = _Entry(position, bytearray(data) if isinstance(data, bytes) else data)
             return self._keep(key, entry)
+
+    def _count_get(self) -> None:
+        self.get_count += 1
+        note_get()
 
     async def _join_blocks(self, key: _Key) -> _Entry:
         segment, position, length, size = key
@@ -308,12 +308,14 @@ class BlockCache:
         """
         place = (row.position, row.length)
         known = entry.runs.get(place)
-        if known is not None and _is_as_told(known, row):
+        if known is not None and _is_as_placed(known, row):
             return known
         start = row.position - entry.position
         run = entry.data[start : start + row.length]
-        if known is not None and not row.offsets_in_place:
-            run = memoryview(bytearray(run))  # transports may hold what was patched with other offsets
+        if not row.offsets_in_place and (
+            known is not None or is_patched_otherwise(run, row.base_offset, _log_append_time(row))
+        ):
+            run = memoryview(bytearray(run))  # transports, here or in another process, may hold it as it is
         try:
             if len(run) < row.length:
                 raise StorageError(f"is cut off: {len(run)} of {row.length} bytes are there")
@@ -334,7 +336,7 @@ class BlockCache:
         """Raises RecordsError and StorageError."""
         if row.offsets_in_place:
             return check_offsets(run, row.base_offset, row.last_offset)
-        log_append_time_ms = row.append_time_ms if row.log_append_time else None
+        log_append_time_ms = _log_append_time(row)
         batches = patch_offsets(run, row.base_offset, self._leader_epoch, log_append_time_ms)
         if not batches or batches[-1].last_offset != row.last_offset:
             raise StorageError("holds another number of records")
@@ -375,6 +377,10 @@ class BlockCache:
                 self._forget(sibling)
 
 
+def _log_append_time(row: Row) -> int | None:
+    return row.append_time_ms if row.log_append_time else None
+
+
 def _key_of(row: Row, size: int) -> _Key:
     start = row.position - row.position % size
     if row.position + row.length <= start + size:
@@ -382,7 +388,7 @@ def _key_of(row: Row, size: int) -> _Key:
     return row.segment, row.position, row.length, size
 
 
-def _is_as_told(run: PatchedRun, row: Row) -> bool:
+def _is_as_placed(run: PatchedRun, row: Row) -> bool:
     first = run.batches[0].base_offset
     if row.offsets_in_place:
         return first >= row.base_offset and run.batches[-1].last_offset == row.last_offset

@@ -19,7 +19,7 @@ from typing import Any
 from proxy.client.client import Client
 from proxy.client.slots import Slot
 from proxy.config import Settings
-from proxy.diskless.cache import count_gets
+from proxy.diskless.get_count import count_gets
 from proxy.fetching.answer import Answer
 from proxy.fetching.asked import FetchAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessReads, DisklessSource

@@ -15,6 +15,7 @@ import resource
 import structlog
 
 from proxy.config import Settings
+from proxy.process.shared_memory import PIECE_BYTES, PIECE_DESCRIPTORS
 
 log = structlog.get_logger()
 
@@ -33,6 +34,10 @@ def connections_allowed(settings: Settings, open_files: int) -> int:
     """Return how many client connections this many open files allow; at least one."""
     own = _DESCRIPTORS_OF_A_PROCESS + settings.redis.max_connections + settings.storage.max_connections
     own += sum(len(listeners.ports) for listeners in settings.all_listeners)
+    if settings.workers > 1:
+        fetch, limits = settings.fetch, settings.limits
+        shared_bytes = fetch.cache_bytes + fetch.cold_cache_bytes + limits.max_request_bytes_in_memory
+        own += PIECE_DESCRIPTORS * (shared_bytes // PIECE_BYTES)
     each = _DESCRIPTORS_PER_CONNECTION + (_DESCRIPTORS_PER_NEAR_READ if settings.fetch.read_near_replicas else 0)
     return max(1, (open_files - own) // each)
 

@@ -240,6 +240,18 @@ def patch_offsets(
     return bounds
 
 
+def is_patched_otherwise(run: bytes | bytearray | memoryview, base_offset: int, log_append_time_ms: int | None) -> bool:
+    """Return whether the first batch of `run` already has another offset, or under LogAppendTime another time.
+
+    0 counts as no offset, as producers send it.
+    """
+    if len(run) < HEADER_BYTES:
+        return False
+    fields = _HEADER.unpack_from(run)
+    stamped = fields[5] & _LOG_APPEND_TIME
+    return fields[0] not in (0, base_offset) or bool(stamped and fields[8] != log_append_time_ms)
+
+
 def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> list[BatchBounds]:
     """Return the batches of `run`, which have their offsets: ascending, none before `base_offset`, up to `last_offset`.
 

@@ -79,7 +79,7 @@ class Fleet:
 
     `registry_change` is the newest change that this proxy obeys. `reload` reads the registry again. That is done before
     a lease begins, because nobody waited for this proxy while it had none. `node_ids` are the brokers that have a port
-    here. `sums` returns the present rates of this process.
+    here. `sums` returns the present rates of this process. A process that has no clients reports no listeners.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Fleet:
         reload: Callable[[], Awaitable[None]],
         node_ids: Callable[[Listeners], str] = lambda listeners: listeners.broker_node_ids,
         sums: Callable[[], ProxySums | None] = lambda: None,
+        has_clients: bool = True,
     ) -> None:
         self._settings = settings
         self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
@@ -100,6 +101,7 @@ class Fleet:
         self._reload = reload
         self._node_ids = node_ids
         self._sums = sums
+        self._listeners = settings.all_listeners if has_clients else ()
         self._left = False
         self.not_joined = ""
         """Why this proxy sends no heartbeats yet; empty if it does."""
@@ -273,7 +275,7 @@ class Fleet:
                     node_ids=self._node_ids(listeners),
                     sni_broker_host=listeners.sni_broker_host,
                 )
-                for listeners in settings.all_listeners
+                for listeners in self._listeners
             ),
             registry_version=obeyed.version,
             registry_mark=obeyed.mark.hex(),

@@ -26,7 +26,9 @@ from proxy.connection.connection import ClientConnection
 from proxy.connection.tls_listener import TlsListener
 from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.process import open_files
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
+from proxy.process.sharing import Sharing
 from proxy.routing.fleet import Fleet
 from proxy.security.server_names import ServerNames
 from proxy.security.tls import TlsError, TlsFiles, listener_tls
@@ -60,6 +62,7 @@ class Server:
         *,
         outside: Callable[[ProcessSource], Outside] | None = None,
         hold_ports: Callable[[int], None] | None = None,
+        sharing: Sharing | None = None,
         read_settings: Callable[[], Settings] | None = None,
     ) -> None:
         """`outside` replaces the admin port.
@@ -67,9 +70,12 @@ class Server:
         `hold_ports` is for a worker, which shares its ports with others. It requests from the parent to hold the ports
         of a broker that joined; the parent's answer goes to `ports_held`.
 
+        `sharing` is for a worker, and for the storage process of workers, which has no clients.
+
         `read_settings` is for a reload, see `Reloader`.
         """
         self.settings = settings
+        self._sharing = sharing
         self.reloader = Reloader(settings, read_settings, self._take_settings)
         self._parts: Parts | None = None
         self._handlers: Handlers | None = None
@@ -92,7 +98,7 @@ class Server:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         stop = self._on_signals()
         self._keep(self.reloader.keep_reloading())
-        sockets = bind_all(self.settings, shared=self._shared_ports)
+        sockets = [] if self._is_storage else bind_all(self.settings, shared=self._shared_ports)
         parts = self._parts = await self._build()
         outside = self._outside(
             ProcessSource(parts, partial(self.why_not_ready, parts), stop.set, why_not_serving=self.why_not_serving)
@@ -100,25 +106,36 @@ class Server:
         try:
             await outside.start()
             if await self._until(stop, self.start.run(parts)):
-                parts.clients.limit_connections()
-                for bound in sockets:
-                    await self._listen(bound)
-                parts.brokers.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
-                await parts.routing.fleet.begin_serving()
+                if parts.diskless.server is not None:
+                    open_files.raise_limit()
+                    parts.diskless.server.listen()
+                else:
+                    await self._take_clients(parts, sockets)
                 self.not_ready = None
-                log.info(
-                    "ready",
-                    rack=self.settings.rack,
-                    bootstrap=f"{self.settings.listeners.client_host}:{self.settings.listeners.bootstrap_port}",
-                    brokers=sorted(parts.brokers.cluster.view.brokers),
-                    diskless_topics=len(parts.topics.topics.all()),
-                )
                 await stop.wait()
                 await self._drain(parts, stop)
         finally:
             for one in (*(bound.socket for bound in sockets), *self._late):
                 one.close()
             await self._close(parts, outside)
+
+    @property
+    def _is_storage(self) -> bool:
+        return self._sharing is not None and self._sharing.is_storage
+
+    async def _take_clients(self, parts: Parts, sockets: list[Bound]) -> None:
+        parts.clients.limit_connections()
+        for bound in sockets:
+            await self._listen(bound)
+        parts.brokers.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
+        await parts.routing.fleet.begin_serving()
+        log.info(
+            "ready",
+            rack=self.settings.rack,
+            bootstrap=f"{self.settings.listeners.client_host}:{self.settings.listeners.bootstrap_port}",
+            brokers=sorted(parts.brokers.cluster.view.brokers),
+            diskless_topics=len(parts.topics.topics.all()),
+        )
 
     def _wait_for(self, reason: str) -> None:
         self.not_ready = reason
@@ -129,6 +146,8 @@ class Server:
             return self.not_ready
         if self.start.store_failure is not None:
             return self.start.store_failure
+        if parts.diskless.link is not None and not parts.diskless.link.is_open:
+            return "the storage process does not run yet; it is started again"
         if not parts.routing.fleet.lease_runs():
             return "coordinator: no heartbeat within fleet.lease_ms; start the store or fix redis.url"
         if parts.guard.store_watch.unfit is not None:
@@ -155,7 +174,8 @@ class Server:
             }
             self._warn_of_clear_text()
             storage = open_storage(self.settings.storage, self.settings.storage_class)
-            parts = build_parts(self.settings, storage, await connect(self.settings.redis), self._tls.values())
+            store = await connect(self.settings.redis)
+            parts = build_parts(self.settings, storage, store, self._tls.values(), self._sharing)
         except (StorageError, TlsError, StoreUnfit) as error:
             raise StartError(str(error)) from error
         self._handlers = build_handlers(parts)
@@ -269,6 +289,10 @@ class Server:
         for listener in self._listeners:
             listener.close()
         await parts.clients.connections.drain()
+        if parts.diskless.server is not None:
+            with suppress(TimeoutError):  # only this process is to end
+                async with asyncio.timeout(self.settings.limits.drain_timeout_ms / 2000):
+                    await parts.diskless.server.wait_until_unused()
         await parts.diskless.intake.drain()
         await parts.diskless.wal.drain()
         await parts.process.unfinished.finish()

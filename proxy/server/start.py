@@ -63,6 +63,8 @@ class Start:
         await parts.replicas.replica_selector.refresh()
         for work in parts.background():
             self._keep(work)
+        if parts.diskless.link is not None:
+            await self._healing("storage process", parts.diskless.link.wait_open)
 
     async def _open_store(self, parts: Parts) -> None:
         """Wait until the coordinator's store has answered, then begin the work that needs it."""

@@ -1,8 +1,9 @@
 """One worker: a proxy process that shares ports with others. Its parent starts it and questions it (`workers.py`).
 
-`python -m proxy.server.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor has the settings, so
-that all workers have the same settings even if the file has changed since. The second message has the log level. Then
-come questions (`worker_messages.py`).
+`python -m proxy.server.worker NUMBER DESCRIPTOR PARENT_PID STORAGE_NAME`. Number 0 is the storage process, which has
+no clients: it writes and reads object storage for the workers, which connect to it at STORAGE_NAME. The first message
+on the descriptor has the settings, so that all workers have the same settings even if the file has changed since. The
+second message has the log level. Then come questions (`worker_messages.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from proxy.admin.api.question import ProcessAnswer, Question
 from proxy.admin.process_source import ProcessSource
 from proxy.config import Settings
 from proxy.process.ports import StartError
+from proxy.process.sharing import STORAGE_PROCESS, Sharing
 from proxy.process.threads import favour_the_event_loop
 from proxy.server.reload import ReloadOutcome
 from proxy.server.server import Server
@@ -115,7 +117,7 @@ class _Link:
             return []
 
 
-async def _run(number: int, descriptor: int) -> int:
+async def _run(number: int, descriptor: int, storage_name: str) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor))
     settings: Settings = await read_message(reader)
     log_level: str = await read_message(reader)
@@ -134,7 +136,8 @@ async def _run(number: int, descriptor: int) -> int:
             lambda wanted: server.reloader.apply(wanted),
             lambda node_id, error: server.ports_held(node_id, error),
         )
-        server: Server = Server(settings, outside=link, hold_ports=hold_ports)
+        sharing = Sharing(storage_name, is_storage=number == STORAGE_PROCESS)
+        server: Server = Server(settings, outside=link, hold_ports=hold_ports, sharing=sharing)
         await server.run()
     except StartError as error:
         write_message(writer, CantStart(str(error)))
@@ -147,12 +150,12 @@ async def _run(number: int, descriptor: int) -> int:
 
 def main() -> None:
     """Run until the parent ends this process, or dies."""
-    number, descriptor, parent = (int(argument) for argument in sys.argv[1:])
+    number, descriptor, parent = (int(argument) for argument in sys.argv[1:4])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before the signal was set
         sys.exit("the parent is gone")
     favour_the_event_loop()
-    sys.exit(uvloop.run(_run(number, descriptor)))
+    sys.exit(uvloop.run(_run(number, descriptor, sys.argv[4])))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """The parent of several workers: starts, restarts and ends them, and answers for them on the admin port.
 
 The parent serves no client itself. Each worker is a process with a complete proxy in it, on the same ports
-(`ports.py`). The fleet sees each worker as a proxy of its own. A worker that ends by itself is restarted after a
-growing pause; its clients go to the other workers meanwhile. SIGTERM drains all workers, and a second SIGTERM ends them
-at once. Workers don't outlive their parent.
+(`ports.py`). The fleet sees each worker as a proxy of its own. One more process, the storage process, has the WAL and
+the cache of all workers (`diskless/shared/`). It is treated like a worker, but has no clients. A worker that ends by
+itself is restarted after a growing pause; its clients go to the other workers meanwhile. SIGTERM drains all workers,
+and a second SIGTERM ends them at once. Workers don't outlive their parent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -28,6 +30,7 @@ from proxy.admin.process_source import process_registry
 from proxy.admin.sums import WorkerMetrics, metrics_page
 from proxy.config import Settings
 from proxy.process.ports import HeldPorts, StartError
+from proxy.process.sharing import STORAGE_PROCESS
 from proxy.process.waiting import wait_at_most
 from proxy.server.reload import Reloader
 from proxy.server.worker_messages import (
@@ -70,12 +73,13 @@ class _Worker:
         self._open: deque[asyncio.Future[Any]] = deque()
 
     @classmethod
-    async def start(cls, number: int, settings: Settings) -> _Worker:
+    async def start(cls, number: int, settings: Settings, storage_name: str) -> _Worker:
         """Start the process, and send it the settings and the present log level."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "proxy.server.worker", str(number), str(theirs.fileno()), str(os.getpid())),
+                *(sys.executable, "-m", "proxy.server.worker"),
+                *(str(number), str(theirs.fileno()), str(os.getpid()), storage_name),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 # Ctrl-C at the terminal then reaches only the parent, which ends all workers in order.
@@ -138,6 +142,14 @@ class _Worker:
         return reason
 
 
+def _name(number: int) -> str:
+    return "storage" if number == STORAGE_PROCESS else str(number)
+
+
+def _spoken(number: int) -> str:
+    return "storage process" if number == STORAGE_PROCESS else f"worker {number}"
+
+
 def _hold(ports: HeldPorts, node_id: int) -> str | None:
     try:
         ports.hold(node_id)
@@ -162,6 +174,8 @@ class Workers:
         self._cant_start: str | None = None
         self._process = process_registry()
         self._ports: HeldPorts | None = None
+        self._storage_name = f"diskless-proxy-storage/{secrets.token_hex(16)}"
+        """Name of the storage process's socket."""
         RECENT_ERRORS.maximum = settings.admin.recent_errors_max
 
     async def run(self) -> None:
@@ -177,7 +191,7 @@ class Workers:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._end, ports)
             loop.add_signal_handler(signal.SIGHUP, self._reloader.want)
-            numbers = range(1, self.settings.workers + 1)
+            numbers = (STORAGE_PROCESS, *range(1, self.settings.workers + 1))
             await asyncio.gather(self._report_when_ready(), *(self._keep(number, ports) for number in numbers))
         finally:
             reloading.cancel()
@@ -204,12 +218,13 @@ class Workers:
         """
         if self._not_ready is not None:
             return self._not_ready
-        workers = sorted(self._workers.items())
+        # Workers complain if the storage process does not run.
+        workers = sorted((number, one) for number, one in self._workers.items() if number != STORAGE_PROCESS)
         reasons = await asyncio.gather(*(worker.complaint(question) for _, worker in workers))
         someone_ready = any(reason is None for reason in reasons)
         for (number, worker), reason in zip(workers, reasons, strict=True):
             if reason is not None and (worker.has_been_ready or not someone_ready):
-                return f"worker {number}: {reason}"
+                return f"{_spoken(number)}: {reason}"
         return None if someone_ready else "no worker runs; see the log"
 
     async def remark(self) -> str | None:
@@ -220,18 +235,22 @@ class Workers:
 
     async def metrics(self) -> bytes:
         """Return the metrics page: metrics of the workers that answer, and the last known counts of the others."""
-        reports = []
+        reports, answered = [], []
         answers, not_ready = await asyncio.gather(self._ask_all(Ask.METRICS), self.why_not_ready())
         for number, answer in answers:
             if isinstance(answer, OSError):
-                log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
+                log.warning("worker_silent", worker=_name(number), reason=str(answer) or "time is up")
             else:
-                reports.append(WorkerMetrics(str(number), *answer))
+                reports.append(WorkerMetrics(_name(number), *answer))
+                answered.append(number)
                 self._carried.take_metrics(number, reports[-1].own)
-        others = self._carried.metrics([int(one.worker) for one in reports])
+        others = self._carried.metrics(answered)
         parent = WorkerMetrics("parent", others, list(self._process.collect()))
         return metrics_page(
-            [*reports, parent], ready=not_ready is None, running=len(self._workers), restarts=self._restarts
+            [*reports, parent],
+            ready=not_ready is None,
+            running=len(self._workers.keys() - {STORAGE_PROCESS}),
+            restarts=self._restarts,
         )
 
     async def _pass_on(self, settings: Settings) -> None:
@@ -249,7 +268,7 @@ class Workers:
                     "and a new worker starts"
                 )
             if reason is not None:
-                log.error("worker_not_reloaded", worker=number, reason=reason, remedy=remedy)
+                log.error("worker_not_reloaded", worker=_name(number), reason=reason, remedy=remedy)
 
     async def answers(self, question: Question) -> list[ProcessAnswer]:
         """Return the answers of the workers that answer, and the parent's own errors."""
@@ -260,7 +279,7 @@ class Workers:
             if not isinstance(answer, OSError):
                 found += [ProcessAnswer(number, one.value) for one in answer]
             elif self._workers[number].has_answered:
-                log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
+                log.warning("worker_silent", worker=_name(number), reason=str(answer) or "time is up")
         if question.resource is Resource.FIGURES:
             figures = {one.worker: one.value for one in found if one.worker is not None}
             for number, one in figures.items():
@@ -304,13 +323,13 @@ class Workers:
 
     async def _report_when_ready(self) -> None:
         while not self._stop.is_set():
-            workers = list(self._workers.items())
-            waiting = [f"worker {number}: {reason}" for number, one in workers if (reason := await one.complaint())]
+            workers = sorted(self._workers.items())
+            waiting = [f"{_spoken(number)}: {reason}" for number, one in workers if (reason := await one.complaint())]
             if self._stop.is_set():
                 return
-            if len(workers) == self.settings.workers and not waiting:
+            if len(workers) == 1 + self.settings.workers and not waiting:
                 self._not_ready = None
-                log.info("workers_ready", workers=len(workers))
+                log.info("workers_ready", workers=self.settings.workers)
                 return
             self._not_ready = waiting[0] if waiting else "starting"
             await wait_at_most(self._stop, _POLL_S)
@@ -322,9 +341,9 @@ class Workers:
         while not self._stop.is_set():
             began_s = loop.time()
             try:
-                worker = self._workers[number] = await _Worker.start(number, self.settings)
+                worker = self._workers[number] = await _Worker.start(number, self.settings, self._storage_name)
             except OSError as error:  # no more processes, memory or descriptors
-                log.error("worker_not_started", worker=number, reason=str(error), tried_again_in_s=pause_s)
+                log.error("worker_not_started", worker=_name(number), reason=str(error), tried_again_in_s=pause_s)
                 await wait_at_most(self._stop, pause_s)
                 pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
                 continue
@@ -343,6 +362,6 @@ class Workers:
                 pause_s = _RESTART_FIRST_S
             self._restarts += 1
             reason = worker.cant_start or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
-            log.error("worker_ended", worker=number, reason=reason, started_again_in_s=pause_s)
+            log.error("worker_ended", worker=_name(number), reason=reason, started_again_in_s=pause_s)
             await wait_at_most(self._stop, pause_s)
             pause_s = min(2 * pause_s, _RESTART_LONGEST_S)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -51,9 +52,15 @@ def two_workers(running_two_workers: Stack) -> Iterator[Stack]:
 pytestmark = pytest.mark.stack
 
 
+def processes_of(parent: int) -> dict[int, int]:
+    """Return the child processes by number. Number 0 is the storage process."""
+    pids = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    return {int(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[3]): pid for pid in pids}
+
+
 def worker_pids(parent: int) -> list[int]:
-    """Return the child processes."""
-    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    """Return the processes that serve clients."""
+    return [pid for number, pid in processes_of(parent).items() if number]
 
 
 def wait_for_both(load: Load) -> None:
@@ -86,7 +93,7 @@ def test_one_page_of_metrics_adds_up_what_the_workers_do(two_workers: Stack) -> 
     assert after.value("diskless_topics") == before.value("diskless_topics") + 1
     assert after.value("fleet_proxies", rack=RACK) == 2, "each is a proxy of its own to the fleet"
     assert after.value("held_request_bytes_limit") == 2 * 536_870_912
-    assert after.labels("process_resident_memory_bytes", "worker") == {"parent", "1", "2"}
+    assert after.labels("process_resident_memory_bytes", "worker") == {"parent", "storage", "1", "2"}
     (partition, *_) = read_partitions(two_workers.bootstrap(RACK), topic, 1)
     assert len(partition) == 40
 
@@ -123,7 +130,7 @@ def test_actions_reach_all_workers(two_workers: Stack) -> None:
 
 def test_a_reload_reaches_every_worker_and_those_that_start_later(two_workers: Stack) -> None:
     limit = 123_456_789
-    with reloaded(two_workers, RACK, {"limits": {"max_request_bytes_in_memory": limit}}, processes=3):
+    with reloaded(two_workers, RACK, {"limits": {"max_request_bytes_in_memory": limit}}, processes=4):
         assert Metrics(two_workers, RACK).value("held_request_bytes_limit") == 2 * limit
         restarts = Metrics(two_workers, RACK).value("worker_restarts_total")
         os.kill(worker_pids(two_workers.pid("proxy-rack-a"))[0], signal.SIGKILL)
@@ -153,18 +160,46 @@ def test_nothing_is_lost_if_a_worker_dies_all_drain_or_the_parent_dies(two_worke
         assert lines_with(log, "worker_ended")
         wait_for_both(load)
 
+        os.kill(processes_of(stack.pid("proxy-rack-a"))[0], signal.SIGKILL)
+        wait_for(lambda: Metrics(stack, RACK).value("worker_restarts_total") > restarts + 1, "gone")
+        wait_ready(stack.admin_url(RACK))
+        wait_for_both(load)
+
         assert stack.terminate_proxy(RACK) == 0
-        assert len(lines_with(log, "drained")) == drained + 2
+        assert len(lines_with(log, "drained")) == drained + 3
         stack.start_proxy(RACK)
         wait_for_both(load)
 
-        workers = worker_pids(stack.pid("proxy-rack-a"))
+        children = processes_of(stack.pid("proxy-rack-a")).values()
         stack.kill_proxy(RACK)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "gone")
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "gone")
         stack.start_proxy(RACK)
         wait_for_both(load)
         tally = load.stop()
     assert_right(tally)
+
+
+def test_workers_write_one_segment_together_and_read_it_once(two_workers: Stack) -> None:
+    topic = new_topic(two_workers, "shared", DISKLESS)
+    uploads = Metrics(two_workers, RACK).value("segment_bytes_count")
+    with ThreadPoolExecutor(CONNECTIONS) as clients:
+        for number in range(CONNECTIONS):
+            records = {0: samples(1, f"shared-{number}", plain=True)}
+            clients.submit(produce_to, two_workers.bootstrap(RACK), topic, records)
+    written = Metrics(two_workers, RACK)
+    assert 0 < written.value("segment_bytes_count") - uploads < CONNECTIONS
+    assert two_workers.terminate_proxy(RACK) == 0
+    two_workers.start_proxy(RACK)
+    wait_ready(two_workers.admin_url(RACK))
+    gets, misses = [], []
+    for _ in range(CONNECTIONS):
+        (partition,) = read_partitions(two_workers.bootstrap(RACK), topic, 1)
+        assert len(partition) == CONNECTIONS
+        page = Metrics(two_workers, RACK)
+        gets.append(page.value("storage_gets_total"))
+        misses.append(page.value("cache_misses_total") + page.value("cold_cache_misses_total"))
+    assert 0 < gets[0] == gets[-1]
+    assert misses[-1] > misses[0], "the other worker has used what was read for the first one"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -180,7 +215,7 @@ def test_two_proxies_never_share_a_port_before_either_listens(tmp_path: Path) ->
     waiting = Process("proxy", command(tmp_path, ports, {"workers": 2}), tmp_path / "proxy.log")
     waiting.start()
     try:
-        assert "worker 1: coordinator: " in wait_not_ready(f"http://{HOST}:{ports.admin}", "redis.url")
+        assert "storage process: coordinator: " in wait_not_ready(f"http://{HOST}:{ports.admin}", "redis.url")
         second = tmp_path / "second"
         second.mkdir()
         overrides = {

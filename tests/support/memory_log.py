@@ -9,6 +9,7 @@ from proxy.coordinator.interface_transactions import Enlistment, Marker, Markers
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.coordinates import Coordinates
 from proxy.diskless.diskless_reader import DisklessReader, PartitionRead, ReadRequest
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.row_reader import RowReader
 from proxy.diskless.time_lookup import TimeLookup
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
@@ -48,7 +49,7 @@ class MemoryLog:
         """Current time of the coordinator's clock."""
         self.coordinator = ModelCoordinator(clock=lambda: self.now_ms)
         self.tail, self.cold = (
-            BlockCache(self.storage, capacity_bytes=LARGE, block_bytes=LARGE // 8)  # type: ignore[arg-type]
+            BlockCache(DirectReads(self.storage), capacity_bytes=LARGE, block_bytes=LARGE // 8)  # type: ignore[arg-type]
             for _ in range(2)
         )
         rows = RowReader(self.tail, self.cold, cold_after_ms=60_000, now_ms=lambda: self.now_ms)

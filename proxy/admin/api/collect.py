@@ -25,7 +25,7 @@ async def collect(parts: Parts, question: Question) -> Any:
             own_rack, replicas = parts.process.settings.rack, parts.replicas.replicas
             return await topics.collect(parts.topics.topics, parts.process.stats, replicas, own_rack, question)
         case Resource.SEGMENTS:
-            return await segments.collect(parts.diskless.wal, question)
+            return await segments.collect(parts.diskless.buffer, question)
         case Resource.CONNECTIONS:
             return await connections.collect(parts.clients.connections.all(), parts.routing.racks, question)
         case Resource.ERRORS:

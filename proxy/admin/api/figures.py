@@ -161,12 +161,15 @@ def buffers_of(parts: Parts) -> list[Buffer]:
     """Return everything that has a limit and can be full."""
     from proxy.admin.state_metrics import buffers
 
-    connections, held_batches = parts.clients.connections, parts.diskless.wal.holds.held_batches
-    return [
-        *(Buffer(one.name, one.used_bytes, one.limit_bytes, "bytes", one.setting) for one in buffers(parts)),
-        Buffer("held_batches", held_batches, parts.process.settings.max_held_batches, "batches", "max_held_batches"),
-        Buffer("connections", len(connections), connections.max_connections, "connections", "limits.max_connections"),
-    ]
+    connections, wal = parts.clients.connections, parts.diskless.buffer
+    found = [Buffer(one.name, one.used_bytes, one.limit_bytes, "bytes", one.setting) for one in buffers(parts)]
+    if wal is not None:
+        holds = wal.holds
+        found.append(Buffer("held_batches", holds.held_batches, holds.max_batches, "batches", "max_held_batches"))
+    if parts.diskless.server is None:  # the storage process has no clients
+        most = connections.max_connections
+        found.append(Buffer("connections", len(connections), most, "connections", "limits.max_connections"))
+    return found
 
 
 def added(figures: Iterable[Figures]) -> Figures:
@@ -226,10 +229,11 @@ def _combine_values(
         mine[key] = together(mine.get(key, 0.0), value)
 
 
-def _added_buffers(some: list[Buffer], more: list[Buffer]) -> list[Buffer]:
-    if not some or not more:
-        return list(some or more)
-    return [
-        one._replace(used=one.used + other.used, limit=one.limit + other.limit)
-        for one, other in zip(some, more, strict=True)
-    ]
+def _added_buffers(some: Iterable[Buffer], more: Iterable[Buffer]) -> list[Buffer]:
+    added = {one.name: one for one in some}
+    for one in more:
+        known = added.get(one.name)
+        added[one.name] = (
+            one if known is None else one._replace(used=known.used + one.used, limit=known.limit + one.limit)
+        )
+    return list(added.values())

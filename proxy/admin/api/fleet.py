@@ -46,9 +46,10 @@ def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, 
     views: list[FleetView] = [one.value for one in answers]
     own = {view.identity for view in views}
     view = next((view for view in views if view.brokers), views[0] if views else FleetView("", (), ()))
-    processes = Counter(name_of(record) for record, _ in view.proxies)
+    with_clients = [(record, age_ms) for record, age_ms in view.proxies if record.listeners]
+    processes = Counter(name_of(record) for record, _ in with_clients)
     rows = []
-    for record, age_ms in view.proxies:
+    for record, age_ms in with_clients:
         row = proxy_row(record, age_ms, this=record.proxy_id in own)
         if processes[name_of(record)] > 1:
             row["proxy"] = shown(record.proxy_id)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from proxy.diskless.wal.recent import RecentSegment
 
 
-async def collect(wal: WalBuffer, question: Question) -> list[RecentSegment]:
-    """Return the newest segments of this process."""
-    return wal.recent.newest(question.limit)
+async def collect(wal: WalBuffer | None, question: Question) -> list[RecentSegment]:
+    """Return the newest segments of this process; `wal` is None if it has none."""
+    return [] if wal is None else wal.recent.newest(question.limit)
 
 
 def document(answers: Iterable[ProcessAnswer], question: Question) -> dict[str, Any]:

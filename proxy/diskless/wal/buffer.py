@@ -29,11 +29,11 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.interface_transactions import NO_MARKERS
 from proxy.coordinator.lateness import no_later
-from proxy.diskless.cache import BlockCache
 from proxy.diskless.wal.ending import SegmentTimer
 from proxy.diskless.wal.failures import FailedBatches
 from proxy.diskless.wal.hedge import Hedge
 from proxy.diskless.wal.holds import Holds
+from proxy.diskless.wal.interface import SegmentCache
 from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
 from proxy.diskless.wal.pace import PutBudget
 from proxy.diskless.wal.recent import RecentSegments
@@ -66,16 +66,14 @@ class WalBuffer:
     However long this process stood still, a segment is no longer committed after `max_age_s` since its upload began,
     because its object may have been deleted as one that nobody commits. Nor is it committed after `grace_s` since the
     first try, because what that try committed may have been freed again, and the object deleted. 0 means no limit.
-    `hedge_after_s`: see `Hedge`.
-
-    `heard` is called with the answers of commits before any callback.
+    `hedge_after_s`: see `Hedge`. `heard` is called with the answers of commits before any callback.
     """
 
     def __init__(
         self,
         storage: ObjectStorage,
         coordinator: Coordinator,
-        cache: BlockCache,
+        cache: SegmentCache,
         stats: Stats,
         *,
         interval_s: float,
@@ -140,14 +138,7 @@ class WalBuffer:
         patience_s: float = 0.0,
         markers_from: int = NO_MARKERS,
     ) -> None:
-        """Take a checked batch. `settle` is called once; `batch` must not change until then.
-
-        It is called at once if the batch follows one of its producer that failed and has not arrived again.
-
-        `log_append_time`: the records' time is to be that of their commit. `patience_s`: how long the batch may wait
-        for others, if that is longer than the interval (`diskless.append.latency.ms`). `markers_from`: see
-        `ProposedBatch`.
-        """
+        """See `Wal`."""
         if self.failures.comes_too_early(
             topic_id, partition, header.producer_id, header.producer_epoch, header.base_sequence
         ):
@@ -164,6 +155,14 @@ class WalBuffer:
         if segment.builder.bytes_buffered >= self.max_bytes or batches >= MAX_BATCHES_PER_RUN:
             self.flush()
 
+    def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
+        """See `Wal`."""
+        self.holds.refused(topic_id, partition, producer_id)
+
+    def not_stored(self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """See `Wal`."""
+        self.failures.note(topic_id, partition, producer_id, epoch, base_sequence)
+
     def flush(self) -> None:
         """End the segment that is being filled and send it on its way."""
         segment, self._open = self._open, None
@@ -175,7 +174,7 @@ class WalBuffer:
         segment.task = asyncio.get_running_loop().create_task(self._see_through(segment))
 
     async def drain(self) -> None:
-        """Flush, and wait until everything is settled."""
+        """See `Wal`."""
         self.flush()
         while self._underway:
             await asyncio.wait({segment.task for segment in self._underway.values() if segment.task is not None})
@@ -183,7 +182,7 @@ class WalBuffer:
         await self.holds.drain()
 
     async def close(self) -> None:
-        """Abandon everything that is under way."""
+        """See `Wal`."""
         self.timer.cancel()
         tasks = [segment.task for segment in self._underway.values() if segment.task is not None]
         for task in tasks:
@@ -354,6 +353,7 @@ class WalBuffer:
                         batch.append_time_ms,
                         run.log_start_offset,
                         duplicate=batch.duplicate,
+                        high_watermark=run.high_watermark,
                     )
                     reports.append((settle, outcome))
         del segment.waiting[run.topic_id, run.partition]

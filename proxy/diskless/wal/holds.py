@@ -154,6 +154,7 @@ class Holds:
                     batch.append_time_ms,
                     answer.log_start_offset,
                     duplicate=batch.duplicate,
+                    high_watermark=answer.high_watermark,
                 )
         self._report(held, outcomes)
 

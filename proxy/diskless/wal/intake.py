@@ -18,7 +18,7 @@ import structlog
 
 from proxy.coordinator.interface_transactions import NO_MARKERS
 from proxy.diskless.produce_rules import ProduceRules, prepare_batch
-from proxy.diskless.wal.buffer import WalBuffer
+from proxy.diskless.wal.interface import Wal
 from proxy.diskless.wal.outcome import Outcome, Settle, report
 from proxy.process.memory import MemoryBudget
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
@@ -81,7 +81,7 @@ class Intake:
     """
 
     def __init__(
-        self, wal: WalBuffer, memory: MemoryBudget, *, max_decompressed_bytes: int, max_records: int, threads: int
+        self, wal: Wal, memory: MemoryBudget, *, max_decompressed_bytes: int, max_records: int, threads: int
     ) -> None:
         self._wal = wal
         self._memory = memory
@@ -105,11 +105,11 @@ class Intake:
 
     def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
         """Note that this proxy has rejected a batch of the producer, so that later ones need not wait for it."""
-        self._wal.holds.refused(topic_id, partition, producer_id)
+        self._wal.refused(topic_id, partition, producer_id)
 
     def not_stored(self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int) -> None:
         """Note that a batch of the producer failed with a retriable error before it came here."""
-        self._wal.failures.note(topic_id, partition, producer_id, epoch, base_sequence)
+        self._wal.not_stored(topic_id, partition, producer_id, epoch, base_sequence)
 
     def append(
         self,
@@ -223,12 +223,12 @@ class Intake:
         )
 
     def _refuse(self, partition: _Partition, header: BatchHeader, error: BaseException, settle: Settle) -> None:
-        self._wal.holds.refused(*partition, header.producer_id)
+        self._wal.refused(*partition, header.producer_id)
         if isinstance(error, RecordsError):
             outcome = Outcome(error.error_code, error_message=str(error), record_errors=error.record_errors)
         else:
             log.error("batch_not_prepared", partition=partition[1], exc_info=error)
-            self._wal.failures.note(*partition, header.producer_id, header.producer_epoch, header.base_sequence)
+            self._wal.not_stored(*partition, header.producer_id, header.producer_epoch, header.base_sequence)
             outcome = Outcome(KAFKA_STORAGE_ERROR)
         report([(settle, outcome)])
 

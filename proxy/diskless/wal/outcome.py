@@ -24,6 +24,8 @@ class Outcome(NamedTuple):
     """(place in the batch, text) of records that are to blame."""
     duplicate: bool = False
     """It was stored before, by an earlier attempt."""
+    high_watermark: int = -1
+    """The log's high watermark, as of this commit or a later one; -1 if it is unknown."""
 
 
 Settle = Callable[[Outcome], None]

@@ -212,6 +212,11 @@ def segment_key(segment: bytes) -> str:
     return f"{name[:2]}/{name}"
 
 
+def segment_of(key: str) -> bytes:
+    """Return the segment of an object's key."""
+    return bytes.fromhex(key.rpartition("/")[2])
+
+
 def check_preamble(data: bytes | bytearray | memoryview) -> int:
     """Return the format version of an object, given its first bytes as `data`.
 

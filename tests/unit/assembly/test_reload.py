@@ -15,6 +15,8 @@ from proxy.config import Settings
 from proxy.config.live import MISSING, value_of, write
 from proxy.config.reference import Setting, all_settings
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
+from proxy.diskless.wal.buffer import WalBuffer
 from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
 from proxy.server.reload import Reloader, ReloadOutcome
@@ -29,22 +31,30 @@ OTHER_VALUES: dict[str, Any] = {
     "log_format": "json",
     "racks.by_network": {"10.0.0.0/8": "rack-b"},
 }
+
+
+def wal_of(parts: Parts) -> WalBuffer:
+    """Return the WAL of a proxy that has no workers."""
+    assert parts.diskless.buffer is not None
+    return parts.diskless.buffer
+
+
 KEPT: dict[str, Callable[[Parts], object]] = {
     "brokers.metadata_refresh_ms": lambda parts: parts.replicas.replicas.interval_s,
     "brokers.defaults_refresh_ms": lambda parts: (
         parts.replicas.replica_selector.interval_s,
         parts.topics.topic_defaults.interval_s,
     ),
-    "diskless_append_buffer_max_bytes": lambda parts: parts.diskless.wal.max_bytes,
+    "diskless_append_buffer_max_bytes": lambda parts: wal_of(parts).max_bytes,
     "diskless_append_commit_interval_ms": lambda parts: (
-        parts.diskless.wal.timer.interval_s,
-        parts.diskless.wal.timer.budget.per_second,
+        wal_of(parts).timer.interval_s,
+        wal_of(parts).timer.budget.per_second,
         [*parts.process.stats.produce_seconds.by_interval_ms][-1],
     ),
-    "diskless_append_commit_timeout_ms": lambda parts: parts.diskless.wal.commit_timeout_s,
-    "diskless_append_max_uploads": lambda parts: parts.diskless.wal._uploads._value,
-    "diskless_append_puts_per_second": lambda parts: parts.diskless.wal.timer.budget.per_second,
-    "diskless_append_underway": lambda parts: parts.diskless.wal.timer.max_underway,
+    "diskless_append_commit_timeout_ms": lambda parts: wal_of(parts).commit_timeout_s,
+    "diskless_append_max_uploads": lambda parts: wal_of(parts)._uploads._value,
+    "diskless_append_puts_per_second": lambda parts: wal_of(parts).timer.budget.per_second,
+    "diskless_append_underway": lambda parts: wal_of(parts).timer.max_underway,
     "fetch.cache_bytes": lambda parts: parts.diskless.cache.capacity_bytes,
     "fetch.coordinates_max_age_ms": lambda parts: parts.diskless.reader.coordinates.max_age_s,
     "fetch.cold_after_ms": lambda parts: parts.diskless.rows.cold_after_ms,
@@ -61,9 +71,9 @@ KEPT: dict[str, Callable[[Parts], object]] = {
     "limits.max_counted_topics": lambda parts: parts.process.stats.max_counted_topics,
     "limits.max_request_bytes_in_memory": lambda parts: parts.process.memory.limit_bytes,
     "max_decompressed_batch_bytes": lambda parts: parts.diskless.intake.max_decompressed_bytes,
-    "max_held_batches": lambda parts: parts.diskless.wal.holds.max_batches,
+    "max_held_batches": lambda parts: wal_of(parts).holds.max_batches,
     "max_prepared_batch_records": lambda parts: parts.diskless.intake.max_records,
-    "out_of_order_hold_ms": lambda parts: parts.diskless.wal.holds.hold_s,
+    "out_of_order_hold_ms": lambda parts: wal_of(parts).holds.hold_s,
     "racks.by_network": lambda parts: parts.routing.racks._networks.rack_of("10.1.2.3"),
     "racks.client_id_keys": lambda parts: parts.routing.racks._hints,
     "replication.check_interval_ms": lambda parts: parts.creation.replication_keeper.interval_s,
@@ -188,11 +198,11 @@ async def test_a_part_is_notified_of_the_settings_that_it_keeps(
     assert {path_of(one) for one in RELOADABLE} >= KEPT.keys()
 
 
-async def test_workers_share_the_budget_that_is_set(settings: Settings) -> None:
+async def test_the_budget_is_that_of_the_whole_proxy(settings: Settings) -> None:
     settings.__dict__.update(workers=4, diskless_append_puts_per_second=6.0)
-    assert parts_of(settings).diskless.wal.timer.budget.per_second == 1.5
+    assert wal_of(parts_of(settings)).timer.budget.per_second == 6.0
     settings.__dict__.update(diskless_append_puts_per_second=0, diskless_append_commit_interval_ms=500)
-    assert parts_of(settings).diskless.wal.timer.budget.per_second == 2.0
+    assert wal_of(parts_of(settings)).timer.budget.per_second == 2.0
 
 
 async def test_near_reads_take_descriptors_from_clients(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +278,7 @@ def test_a_smaller_budget_accepts_nothing_until_it_is_met() -> None:
 
 
 async def test_a_smaller_cache_evicts_at_once_and_keeps_room_for_a_block(tmp_path: Path, settings: Settings) -> None:
-    cache = BlockCache(open_storage(settings.storage, ""), capacity_bytes=1_000, block_bytes=100)
+    cache = BlockCache(DirectReads(open_storage(settings.storage, "")), capacity_bytes=1_000, block_bytes=100)
     for number in range(10):
         cache.insert(bytes([number]) * 16, bytearray(100))
     assert cache.used_bytes == 1_000

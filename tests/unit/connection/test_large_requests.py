@@ -16,6 +16,7 @@ from proxy.coordinator.interface import BatchAnswer, LogDescription, PartitionRu
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.time_lookup import TimeLookup
+from proxy.diskless.wal.buffer import WalBuffer
 from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.wire.header import request_header
 from tests.coordinator_model import ModelCoordinator
@@ -88,7 +89,7 @@ class Proxied:
         log = parts.process.throttled_log
         lookup = TimeLookup(coordinator, parts.diskless.rows, log, max_rows=1, max_batch_bytes=1)
         parts = with_parts(parts, stores={"coordinator": coordinator}, diskless={"time_lookup": lookup})
-        wal, storage = parts.diskless.wal, cast(Any, MemoryObjects())
+        wal, storage = cast(WalBuffer, parts.diskless.buffer), cast(Any, MemoryObjects())
         wal._coordinator, wal.hedge._storage = coordinator, storage
         parts.brokers.cluster.connect = self._connect  # type: ignore[method-assign]
         self._steps = steps

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.coordinator.interface import Row
-from proxy.diskless.cache import BATCH_BYTES, RUN_BYTES, BlockCache, PatchedRun, count_gets
+from proxy.diskless.cache import BATCH_BYTES, RUN_BYTES, BlockCache, PatchedRun
+from proxy.diskless.get_count import count_gets
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.records.batches import check_batch
 from proxy.storage.interface import Buffer, ObjectMissing, StorageError
@@ -116,7 +118,7 @@ async def idle(cache: BlockCache) -> None:
 async def test_a_small_segment_is_read_whole_in_one_get():
     data, rows = build_segment([[10, 20], [30], [40, 50, 60]])
     storage = await stored(data)
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE, leader_epoch=3)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE, leader_epoch=3)
     assert cache.cached(rows[0]) is None
     first = await cache.run(rows[0])
     for row in rows:
@@ -130,7 +132,7 @@ async def test_rows_under_log_append_time_have_the_time_of_their_append():
     data, (plain, stamped) = build_segment([[10, 20], [300, 5]])
     stamped = stamped._replace(append_time_ms=1_750_000_000_000, log_append_time=True)
     for block_bytes in (LARGE, 128):
-        cache = BlockCache(await stored(data), capacity_bytes=LARGE, block_bytes=block_bytes)
+        cache = BlockCache(DirectReads(await stored(data)), capacity_bytes=LARGE, block_bytes=block_bytes)
         for row, expected in ((plain, (1_700_000_000_000, 0)), (stamped, (1_750_000_000_000, 1))):
             run = await cache.run(row)
             assert_is_row(run, row)
@@ -143,7 +145,7 @@ async def test_own_segments_are_written_through():
     data, rows = build_segment([[10, 20], [300]])
     for block_bytes in (LARGE, 128):
         storage = MemoryStorage()
-        cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=block_bytes)
+        cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=block_bytes)
         cache.insert(b"s" * 16, bytearray(data))
         for row in rows:
             assert_is_row(await cache.run(row), row)
@@ -153,7 +155,7 @@ async def test_own_segments_are_written_through():
 
 async def test_an_insert_is_not_copied():
     data, rows = build_segment([[10]])
-    cache = BlockCache(MemoryStorage(), capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(MemoryStorage()), capacity_bytes=LARGE, block_bytes=LARGE)
     cache.insert(b"s" * 16, data)
     run = cache.cached(rows[0])
     assert run is not None
@@ -162,7 +164,7 @@ async def test_an_insert_is_not_copied():
 
 async def test_a_segment_above_the_capacity_is_not_inserted():
     data, rows = build_segment([[1000], [1000]])
-    cache = BlockCache(MemoryStorage(), capacity_bytes=1500, block_bytes=100)
+    cache = BlockCache(DirectReads(MemoryStorage()), capacity_bytes=1500, block_bytes=100)
     cache.insert(b"s" * 16, data)
     assert cache.used_bytes == 0
     assert cache.cached(rows[0]) is None
@@ -172,7 +174,7 @@ async def test_readers_of_one_block_share_one_get():
     data, rows = build_segment([[10], [20], [30]])
     storage = await stored(data)
     storage.gate.clear()
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
     readers = [asyncio.create_task(cache.run(row)) for row in rows for _ in range(5)]
     await asyncio.sleep(0)
     storage.gate.set()
@@ -187,7 +189,7 @@ async def test_a_cancelled_reader_leaves_the_others_alone():
     data, rows = build_segment([[10]])
     storage = await stored(data)
     storage.gate.clear()
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
     first, second = asyncio.create_task(cache.run(rows[0])), asyncio.create_task(cache.run(rows[0]))
     await asyncio.sleep(0)
     first.cancel()
@@ -203,7 +205,7 @@ async def test_a_failure_that_nobody_waits_for_is_silent_and_forgotten():
     storage = await stored(data)
     storage.gate.clear()
     storage.failure = StorageError("unplugged")
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
     noticed: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noticed.append(context))
     reader = asyncio.create_task(cache.run(rows[0]))
@@ -225,14 +227,14 @@ async def test_a_failure_that_nobody_waits_for_is_silent_and_forgotten():
 async def test_a_missing_segment_raises_its_own_error():
     _, rows = build_segment([[10]])
     with pytest.raises(ObjectMissing):
-        await BlockCache(MemoryStorage(), capacity_bytes=LARGE, block_bytes=LARGE).run(rows[0])
+        await BlockCache(DirectReads(MemoryStorage()), capacity_bytes=LARGE, block_bytes=LARGE).run(rows[0])
 
 
 @pytest.mark.parametrize("block_bytes", [LARGE, 100])
 async def test_a_cut_off_object_is_named_and_read_again_later(block_bytes):
     data, rows = build_segment([[10], [100, 100]])
     storage = await stored(data[:-1])
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=block_bytes)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=block_bytes)
     assert_is_row(await cache.run(rows[0]), rows[0])
     row = rows[1]
     with pytest.raises(
@@ -246,7 +248,7 @@ async def test_a_cut_off_object_is_named_and_read_again_later(block_bytes):
 
 async def test_bytes_that_do_not_match_the_row_are_rejected():
     data, rows = build_segment([[10, 20]])
-    cache = BlockCache(await stored(data), capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(await stored(data)), capacity_bytes=LARGE, block_bytes=LARGE)
     row = rows[0]
     for wrong, match in (
         (row._replace(position=row.position + 1, length=row.length - 1), "no record batch"),
@@ -260,7 +262,7 @@ async def test_bytes_that_do_not_match_the_row_are_rejected():
 
 async def test_bytes_that_transports_hold_never_change():
     data, rows = build_segment([[10, 20]])
-    cache = BlockCache(await stored(data), capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(await stored(data)), capacity_bytes=LARGE, block_bytes=LARGE)
     first = await cache.run(rows[0])
     before = bytes(first.data)
     elsewhere = rows[0]._replace(base_offset=77, last_offset=78)
@@ -274,7 +276,7 @@ async def test_the_least_recently_used_block_is_evicted_first():
     built = [build_segment([[100]], name) for name in names]
     storage = await stored(*(data for data, _ in built), names=names)
     size = len(built[0][0])
-    cache = BlockCache(storage, capacity_bytes=3 * (size + RUN_BYTES + BATCH_BYTES), block_bytes=size)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=3 * (size + RUN_BYTES + BATCH_BYTES), block_bytes=size)
     rows = [rows[0] for _, rows in built]
     for row in rows[:3]:
         await cache.run(row)
@@ -288,7 +290,7 @@ async def test_blocks_of_one_inserted_buffer_go_together():
     data, rows = build_segment([[5000], [5000], [5000]])
     other, _ = build_segment([[5000], [5000], [5000], [5000]], b"o" * 16)
     one_block_too_few = len(data) + len(other) - 1
-    cache = BlockCache(MemoryStorage(), capacity_bytes=one_block_too_few, block_bytes=rows[1].position)
+    cache = BlockCache(DirectReads(MemoryStorage()), capacity_bytes=one_block_too_few, block_bytes=rows[1].position)
     cache.insert(b"s" * 16, data)
     assert cache.used_bytes == len(data)
     cache.insert(b"o" * 16, other)
@@ -301,7 +303,7 @@ async def test_reads_under_way_are_within_the_capacity():
     built = [build_segment([[100]], name) for name in names]
     storage = await stored(*(data for data, _ in built), names=names)
     block_bytes = 4096
-    cache = BlockCache(storage, capacity_bytes=2 * block_bytes + 100, block_bytes=block_bytes)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=2 * block_bytes + 100, block_bytes=block_bytes)
     storage.gate.clear()
     readers = [asyncio.create_task(cache.run(rows[0])) for _, rows in built]
     for _ in range(10):
@@ -319,7 +321,7 @@ async def test_a_closed_cache_raises_an_error_for_its_readers():
     data, rows = build_segment([[10]])
     storage = await stored(data)
     storage.gate.clear()
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
     reader = asyncio.create_task(cache.run(rows[0]))
     await asyncio.sleep(0)
     await cache.close()
@@ -344,7 +346,7 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
     built = [build_segment(each, name) for each, name in zip(sizes, names, strict=True)]
     storage = await stored(*(data for data, _ in built), names=names)
     capacity_bytes = capacity_blocks * block_bytes
-    cache = BlockCache(storage, capacity_bytes=capacity_bytes, block_bytes=block_bytes)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=capacity_bytes, block_bytes=block_bytes)
     for (data, _), name in zip(built, names, strict=True):
         if chance.random() < 0.3:
             cache.insert(name, bytearray(data))
@@ -384,7 +386,7 @@ async def test_blocks_of_small_segments_are_read_without_pushing_out_what_fits()
     built = [build_segment([[100]], name) for name in names]
     storage = await stored(*(data for data, _ in built), names=names)
     block_bytes = 4096
-    cache = BlockCache(storage, capacity_bytes=8 * block_bytes, block_bytes=block_bytes)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=8 * block_bytes, block_bytes=block_bytes)
     rows = [rows[0] for _, rows in built]
     for row in rows:
         await cache.run(row)
@@ -403,7 +405,7 @@ async def test_each_reader_gets_the_number_of_gets_that_it_caused() -> None:
     storage = MemoryStorage()
     segment, rows = build_segment([[100], [100]])
     await storage.upload(segment_key(b"s" * 16), segment, len(segment))
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
 
     async def read(row: Row) -> int:
         counted = count_gets()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.coordinator.interface import Row
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.segment import MergedBuilder, segment_key
 from proxy.records.batches import patch_offsets
 from tests.batches import make_batch
@@ -37,7 +38,7 @@ async def merged_object(storage: MemoryStorage, number: int, sizes: list[int]) -
 def cold_cache(storage: MemoryStorage, capacity_bytes: int = 64 * BLOCK, max_gets: int = 8) -> BlockCache:
     """The proportions of the default settings."""
     return BlockCache(
-        storage,
+        DirectReads(storage),
         capacity_bytes=capacity_bytes,
         block_bytes=BLOCK,
         merged_block_bytes=MERGED_BLOCK,
@@ -78,7 +79,7 @@ async def test_with_many_objects_at_a_time_no_block_is_read_in_vain(readers: int
 async def test_with_very_many_it_is_as_with_small_blocks() -> None:
     storage = MemoryStorage()
     logs = [await merged_object(storage, number, [ROW] * 70) for number in range(24)]
-    plain = BlockCache(storage, capacity_bytes=64 * BLOCK, block_bytes=BLOCK, max_gets=8)
+    plain = BlockCache(DirectReads(storage), capacity_bytes=64 * BLOCK, block_bytes=BLOCK, max_gets=8)
     cache = cold_cache(storage)
     await scan(plain, logs, 1)
     await scan(cache, logs, 1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from proxy.coordinator.interface import FindRequest, Row
-from proxy.diskless.cache import BlockCache, count_gets
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.get_count import count_gets
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.rows_ahead import RowsAhead
 from proxy.diskless.wal.segment import segment_key
 from proxy.storage.interface import StorageError
@@ -24,7 +26,7 @@ async def segments(count: int = SEGMENTS, *, blocks: int = 16) -> tuple[MemorySt
     names = [bytes([number]) * 16 for number in range(count)]
     built = [build_segment([[BLOCK - 300]], name) for name in names]
     storage = await stored(*(data for data, _ in built), names=names)
-    cache = BlockCache(storage, capacity_bytes=blocks * BLOCK, block_bytes=BLOCK)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=blocks * BLOCK, block_bytes=BLOCK)
     return storage, cache, [row for _, (row,) in built]
 
 
@@ -75,7 +77,7 @@ async def test_half_of_the_reads_at_a_time_are_left_to_those_who_wait() -> None:
 
 async def test_the_only_read_at_a_time_is_for_those_who_wait() -> None:
     storage, _, rows = await segments()
-    cache = BlockCache(storage, capacity_bytes=16 * BLOCK, block_bytes=BLOCK, max_gets=1)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=16 * BLOCK, block_bytes=BLOCK, max_gets=1)
     assert not cache.read_ahead(rows[0])
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.coordinator.interface import Row
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.row_reader import RowReader
 from proxy.diskless.wal.segment import segment_key
 from proxy.storage.interface import ObjectMissing
@@ -32,7 +33,7 @@ class Reading:
 
     def cache(self, blocks: int, max_gets: int | None = None) -> BlockCache:
         return BlockCache(
-            self.storage,  # type: ignore[arg-type]
+            DirectReads(self.storage),  # type: ignore[arg-type]
             capacity_bytes=blocks * BLOCK_BYTES,
             block_bytes=BLOCK_BYTES,
             max_gets=max_gets,

@@ -15,14 +15,20 @@ from proxy.config import FetchSettings, Limits, Listeners
 from proxy.process import open_files
 
 
-def settings(max_connections: int, *, near_reads: bool = False) -> Any:
+def settings(max_connections: int, *, near_reads: bool = False, workers: int = 1) -> Any:
     return SimpleNamespace(
         fetch=FetchSettings(read_near_replicas=near_reads),
         limits=Limits(max_connections=max_connections),
         redis=SimpleNamespace(max_connections=32),
         storage=SimpleNamespace(max_connections=32),
         all_listeners=(Listeners(), Listeners()),
+        workers=workers,
     )
+
+
+def test_pieces_of_shared_memory_take_descriptors_too():
+    alone, shared = (open_files.connections_allowed(settings(1, workers=workers), 20_000) for workers in (1, 2))
+    assert alone - shared == (256 + 64 + 512) // 4
 
 
 def test_each_connection_takes_two_descriptors_besides_the_processs_own():

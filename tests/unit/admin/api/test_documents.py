@@ -10,7 +10,7 @@ import pytest
 from proxy.admin.api import connections, fleet, segments, topics
 from proxy.admin.api.question import ProcessAnswer, Question, Resource, shown
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.interface_fleet import ProxyRecord, ProxySums, SeenProxy
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.recent import SEGMENTS_REMEMBERED, RecentSegments
 from proxy.diskless.wal.segment import BuiltSegment
@@ -107,9 +107,12 @@ async def test_topics_come_from_the_registry_and_from_the_counters() -> None:
     assert rows["quiet"]["produced_bytes"] == 0
 
 
+LISTENERS = ListenersRecord("", "rack-a", "127.0.0.1", 19092, 19100, "1")
+
+
 @pytest.mark.parametrize("reachable", [True, False])
 async def test_the_fleet_is_returned_while_the_coordinator_is_away(reachable: bool) -> None:
-    own, old = (ProxyRecord(f"rack-a/p:1#{name}", "rack-a", (), 3) for name in ("own", "old"))
+    own, old = (ProxyRecord(f"rack-a/p:1#{name}", "rack-a", (LISTENERS,), 3) for name in ("own", "old"))
 
     async def look() -> tuple[SeenProxy, ...]:
         if not reachable:
@@ -129,15 +132,26 @@ async def test_the_fleet_is_returned_while_the_coordinator_is_away(reachable: bo
     [(["p:1#a"], ["p:1"]), (["p:1#a", "p:1#b", "q:1#c"], ["p:1#a", "p:1#b", "q:1"]), (["odd#name#a"], ["odd#name"])],
 )
 def test_a_proxy_of_one_process_is_named_as_in_its_logs(processes: list[str], names: list[str]) -> None:
-    records = tuple((ProxyRecord(name, "rack-a", (), 3), None) for name in processes)
+    records = tuple((ProxyRecord(name, "rack-a", (LISTENERS,), 3), None) for name in processes)
     answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET))
     assert [row["proxy"] for row in answer["proxies"]] == names
+
+
+def test_a_process_without_clients_is_counted_and_not_listed() -> None:
+    records = tuple(
+        (ProxyRecord(f"p:1#{name}", "rack-a", its, 3), None) for name, its in {"a": (LISTENERS,), "s": ()}.items()
+    )
+    answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET))
+    assert [row["proxy"] for row in answer["proxies"]] == ["p:1"]
+    assert answer["sums"]["processes"] == 2
 
 
 def test_the_sums_are_those_of_all_processes_that_report() -> None:
     sums = [ProxySums(10, 20, 30, 1_000_000, 2_000_000, 500_000, 7), ProxySums(1, 2, 3, 500_000, 0, 0, 1), None]
     names = ("p:1#a", "p:1#b", "q:1#c")
-    records = tuple((ProxyRecord(name, "rack-a", (), 3, sums=one), None) for name, one in zip(names, sums, strict=True))
+    records = tuple(
+        (ProxyRecord(name, "rack-a", (LISTENERS,), 3, sums=one), None) for name, one in zip(names, sums, strict=True)
+    )
     answer = fleet.document([ProcessAnswer(1, fleet.FleetView("", records, ()))], Question(Resource.FLEET, limit=1))
     assert answer["sums"] == {
         "proxies": 2,

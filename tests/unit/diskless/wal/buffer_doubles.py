@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.diskless.cache import BlockCache
+from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.buffer import WalBuffer
 from proxy.diskless.wal.outcome import Outcome
 from proxy.diskless.wal.pace import PutBudget
@@ -103,7 +104,7 @@ async def make(storage=None, coordinator=None, *, partitions=4, **limits):
     storage = storage or Storage()
     coordinator = coordinator or Coordinator()
     await coordinator.create_logs(TOPIC, range(partitions))
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    cache = BlockCache(DirectReads(storage), capacity_bytes=LARGE, block_bytes=LARGE)
     chosen = {
         "interval_s": 60.0,
         "budget": PutBudget(0.0),

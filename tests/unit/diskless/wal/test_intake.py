@@ -39,7 +39,7 @@ class Buffer:
         """(partition, value's number, codec, whether under LogAppendTime)."""
         self.failures = FailedBatches()
         self.refusals: list[tuple[bytes, int, int]] = []
-        self.holds = self
+        self.not_stored = self.failures.note
 
     def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
         self.refusals.append((topic_id, partition, producer_id))
