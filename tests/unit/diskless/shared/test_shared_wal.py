@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from proxy.diskless.shared.link import StorageLink
+from proxy.diskless.shared.slabs import Slabs
 from proxy.diskless.shared.wal_client import RemoteWal
 from proxy.diskless.wal.outcome import Outcome
 from proxy.diskless.wal.segment import read_segment
@@ -103,6 +104,18 @@ async def test_slabs_hold_batches_of_any_size(name: str, size: int) -> None:
             assert place is not None
             wal._slabs.settled(place[0])
         assert wal._slabs.size_bytes == (SLAB if size < SLAB else size)
+
+
+def test_memory_is_used_again_only_when_all_batches_in_it_are_settled() -> None:
+    slabs = Slabs(lambda number, memory: None, lambda number: None)
+    places = [slabs.place(memoryview(bytes(100))) for _ in range(3)]
+    slabs.settled(places[0][0])
+    slabs.settled(places[1][0])
+    assert slabs.place(memoryview(bytes(100)))[1] == 300
+    for number, _ in places[:2]:
+        slabs.settled(number)
+    assert slabs.place(memoryview(bytes(100)))[1] == 0
+    slabs.close()
 
 
 async def test_the_storage_process_never_waits_for_a_worker_that_sends_nonsense(name: str) -> None:
