@@ -50,8 +50,6 @@ class DisklessParts(RoomParts):
     buffer: WalBuffer | None
     """The WAL, if this process has it."""
     intake: Intake
-    processes: int
-    """Processes that share the memory of the caches."""
     link: StorageLink | None
     """The link of a worker to the storage process."""
     shared: SharedCaches | None
@@ -91,8 +89,9 @@ class DisklessParts(RoomParts):
     def take_settings(self, changed: Collection[str]) -> None:
         """Apply the limits of reads, caches, WAL and intake."""
         settings, fetch = self.settings, self.settings.fetch
-        self.cache.resize(fetch.cache_bytes // self.processes)
-        self.cold_cache.resize(fetch.cold_cache_bytes // self.processes)
+        processes = _processes(settings)
+        self.cache.resize(fetch.cache_bytes // processes)
+        self.cold_cache.resize(fetch.cold_cache_bytes // processes)
         self.rows.cold_after_ms = fetch.cold_after_ms
         self.reader.coordinates.max_age_s = fetch.coordinates_max_age_ms / 1000
         self.reader.shortest_wait_s = fetch.shortest_read_wait_ms / 1000
@@ -124,6 +123,11 @@ def _puts_per_second(settings: Settings) -> float:
     return settings.diskless_append_puts_per_second or 1000 / settings.diskless_append_commit_interval_ms
 
 
+def _processes(settings: Settings) -> int:
+    """Return the number of processes that share the memory of the caches."""
+    return 1 if settings.workers == 1 else settings.workers + 1
+
+
 def build_diskless(process: ProcessParts, stores: StoreParts, sharing: Sharing | None = None) -> DisklessParts:
     """Build the parts; nothing is read or written yet. `sharing`: of a proxy with workers."""
     settings, fetch = process.settings, process.settings.fetch
@@ -139,7 +143,7 @@ def build_diskless(process: ProcessParts, stores: StoreParts, sharing: Sharing |
         link = StorageLink(sharing.address)
         remote = SharedReads(link)
         reads = remote.reader(cold=False), remote.reader(cold=True)
-    processes = 1 if sharing is None else settings.workers + 1
+    processes = _processes(settings)
     cache = BlockCache(reads[0], capacity_bytes=fetch.cache_bytes // processes, block_bytes=fetch.block_bytes)
     cold_cache = BlockCache(
         reads[1],
@@ -159,12 +163,12 @@ def build_diskless(process: ProcessParts, stores: StoreParts, sharing: Sharing |
         read_ahead_bytes=fetch.read_ahead_bytes,
     )
     wal: Wal
-    if link is None:
-        wal = buffer = _build_buffer(process, stores, cache if shared is None else shared.tail, reader.coordinates)
-    else:
+    if link is not None:
         wal = RemoteWal(link, reader.coordinates.note)
-    if sharing is not None and buffer is not None and shared is not None:
-        server = StorageServer(sharing.address, buffer, shared)
+    else:
+        wal = buffer = _build_buffer(process, stores, cache if shared is None else shared.tail, reader.coordinates)
+        if sharing is not None and shared is not None:
+            server = StorageServer(sharing.address, buffer, shared)
     return DisklessParts(
         settings=settings,
         index_watch=IndexWatch(coordinator, settings.redis),
@@ -188,7 +192,6 @@ def build_diskless(process: ProcessParts, stores: StoreParts, sharing: Sharing |
             max_records=settings.max_prepared_batch_records,
             threads=settings.compression_threads,
         ),
-        processes=processes,
         link=link,
         shared=shared,
         server=server,
