@@ -372,8 +372,8 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
         assert run.data == before
     assert storage.most_in_flight <= max(1, capacity_blocks)
     assert all(end - start <= block_bytes and start % block_bytes == 0 for _, start, end in storage.fetched)
+    await idle(cache)  # reads are counted when they end
     assert cache.get_count == len(storage.fetched)
-    await idle(cache)
     assert cache.used_bytes <= capacity_bytes
     assert cache.used_bytes == sum(entry.size_bytes for entry in cache._entries.values())
     assert cache._ahead.keys() <= cache._entries.keys()
