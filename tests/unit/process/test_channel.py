@@ -52,6 +52,8 @@ async def test_messages_that_had_to_wait_arrive_in_order() -> None:
         last += 1
         await asyncio.sleep(0)
     assert [number for number, _ in await ends.received_all(last)] == list(range(last))
+    spins = asyncio.get_running_loop().remove_writer(ends.first._socket)
+    assert not spins, "nothing waits, so the event loop is not to ask whether there is room"
     ends.first.close()
     ends.second.close()
     assert not ends.lost
