@@ -60,7 +60,7 @@ class Owners:
 class Records:
     """The records of one producer, in columns by number."""
 
-    __slots__ = ("acked_at", "kind", "partitions", "places", "states", "transactions", "views")
+    __slots__ = ("_open", "acked_at", "kind", "partitions", "places", "sent_again", "states", "transactions", "views")
 
     def __init__(self, kind: ClientKind) -> None:
         self.kind = kind
@@ -74,14 +74,29 @@ class Records:
         self.transactions = array("q")
         self.views = array("Q")
         """Views that got the record, a bit each."""
+        self.sent_again = bytearray()
+        """1 if the producer may have sent the record again as a new one."""
+        self._open = 0
+        """Number of the first record without an answer."""
 
     def __len__(self) -> int:
         return len(self.states)
 
     @property
-    def exactly_once(self) -> bool:
-        """Return whether the producer promises order, and every record at most once."""
+    def ordered(self) -> bool:
+        """Return whether the producer promises that its records keep their order."""
         return self.kind is not ClientKind.PLAIN
+
+    def once(self, number: int) -> bool:
+        """Return whether the producer promises that the record is in the log at most once."""
+        return self.kind is not ClientKind.PLAIN and not self.sent_again[number]
+
+    def send_again(self) -> None:
+        """Enter that the producer has a new epoch, and sends again under it what has no answer."""
+        while self._open < len(self) and self.states[self._open] != SENT:
+            self._open += 1
+        for number in range(self._open, len(self)):
+            self.sent_again[number] |= self.states[number] == SENT
 
     def send(self, partition: int, count: int, transaction: int = NO_TRANSACTION) -> None:
         """Add records."""
@@ -91,3 +106,4 @@ class Records:
         self.places.extend([UNKNOWN_OFFSET] * count)
         self.transactions.extend([transaction] * count)
         self.views.extend([0] * count)
+        self.sent_again.extend(bytes(count))

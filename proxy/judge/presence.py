@@ -59,7 +59,7 @@ class Presence:
 
     def _order(self, client: int, records: Records, number: int, last: dict[int, tuple[int, int]]) -> None:
         offset, index = records.acked_at[number], records.partitions[number]
-        if offset == UNKNOWN_OFFSET or not records.exactly_once:
+        if offset == UNKNOWN_OFFSET or not records.ordered:
             return
         before, before_offset = last.get(index, (number, UNKNOWN_OFFSET))
         last[index] = number, offset
@@ -120,13 +120,13 @@ class Presence:
         )
 
     def _is_elsewhere(self, records: Records, number: int, partition: PartitionState) -> bool:
-        """True for a plain producer's record that a final reader got, but not where it was acknowledged.
+        """True for a record that a final reader got, but not where it was acknowledged.
 
-        For other producers that is a duplicate.
+        If it may be in the log only once, that is a duplicate.
         """
         read_finally = Isolation.UNCOMMITTED in partition.reached
         acked = records.acked_at[number] != UNKNOWN_OFFSET and records.acked_at[number] >= partition.low
-        return read_finally and acked and not records.exactly_once and not records.views[number] & WHERE_ACKNOWLEDGED
+        return read_finally and acked and not records.once(number) and not records.views[number] & WHERE_ACKNOWLEDGED
 
 
 def _is_whole_log(view: View) -> bool:

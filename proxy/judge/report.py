@@ -42,7 +42,7 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     for number, (view, count) in enumerate(counts.read.items()):
         yield f"{'' if number else 'read':<13} {count:,} by {view}"
     if counts.repeated:
-        yield f"repeated      {counts.repeated:,} records of plain producers are in the log again, as Kafka allows"
+        yield f"repeated      {counts.repeated:,} times a record is in the log again, as Kafka allows"
     if counts.deleted:
         yield f"deleted       {counts.deleted:,} acknowledged records are below the start of the log"
     if counts.foreign:

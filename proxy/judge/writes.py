@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from proxy.judge.columns import ACKNOWLEDGED, FAILED
-from proxy.judge.operations import UNKNOWN_OFFSET, Ack, Begin, Close, End, Ended, Fail, Isolation, Outcome, Send
+from proxy.judge.operations import (
+    UNKNOWN_OFFSET,
+    Ack,
+    Begin,
+    ClientKind,
+    Close,
+    End,
+    Ended,
+    Fail,
+    Isolation,
+    Outcome,
+    Send,
+)
 from proxy.judge.places import place
 from proxy.judge.state import PartitionState, State, Transaction
+
+_TIMED_OUT = "_MSG_TIMED_OUT"
 
 
 def send(state: State, operation: Send, line: int) -> None:
@@ -40,8 +54,14 @@ def ack(state: State, operation: Ack, line: int) -> None:
 
 
 def fail(state: State, operation: Fail, line: int) -> None:
-    """Enter records that their producer gave up. That is no progress."""
+    """Enter records that their producer gave up. That is no progress.
+
+    If they took too long, librdkafka takes a new epoch. Under that it sends all records again that have no answer, also
+    if a broker has them (https://github.com/confluentinc/librdkafka/issues/4953). No broker can know them.
+    """
     records = state.producers[operation.client]
+    if operation.error == _TIMED_OUT and records.kind is ClientKind.IDEMPOTENT:
+        records.send_again()
     for number in operation.numbers:
         if records.states[number] != ACKNOWLEDGED:
             records.states[number] = FAILED

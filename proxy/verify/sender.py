@@ -101,10 +101,11 @@ class Sender:
         self._report()
 
     def _report(self) -> None:
-        for (topic, partition), records in self._acked.items():
-            self._shared.history.write(Ack(client=self.client, topic=topic, partition=partition, records=records))
+        # In this order: if a record timed out, the judge wants to know which ones had no answer then.
         for error, numbers in self._failed.items():
             self._shared.history.write(Fail(client=self.client, numbers=numbers, error=error))
+        for (topic, partition), records in self._acked.items():
+            self._shared.history.write(Ack(client=self.client, topic=topic, partition=partition, records=records))
         self._acked.clear()
         self._failed.clear()
 

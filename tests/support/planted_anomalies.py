@@ -13,6 +13,7 @@ from proxy.judge.operations import (
     ClientKind,
     End,
     Ended,
+    Fail,
     Log,
     Operation,
     Outcome,
@@ -64,6 +65,18 @@ class History:
         ]
         return self.choose(found)
 
+    def may_be_sent_again(self, producer: int, number: int) -> bool:
+        """Return whether an idempotent producer gave others up between the send of a record and its acknowledgement."""
+        under_way = False
+        for one in self.operations:
+            if isinstance(one, Send) and one.client == producer and one.first <= number < one.first + one.count:
+                under_way = True
+            elif isinstance(one, Ack) and one.client == producer and number in dict(one.records):
+                return False
+            elif isinstance(one, Fail) and one.client == producer and under_way:
+                return PRODUCERS[producer] is ClientKind.IDEMPOTENT
+        return False
+
     def transactions(self) -> dict[tuple[int, int], Outcome]:
         """Return the reported outcome of each record of a transaction, by producer and number."""
         outcomes = {one.transaction: one.outcome for one in self.operations if isinstance(one, Ended)}
@@ -113,6 +126,8 @@ def lost_without_an_offset(history: History) -> None:
 
 def duplicate(history: History) -> None:
     producer, number, partition, _ = history.acked(ClientKind.IDEMPOTENT, ClientKind.TRANSACTIONAL)
+    if history.may_be_sent_again(producer, number):
+        raise NothingToPlantInError
     _append(history, partition, (producer, number))
 
 

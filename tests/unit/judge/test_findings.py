@@ -95,6 +95,40 @@ def test_a_plain_producers_record_may_be_there_twice_and_an_idempotent_ones_not(
     assert judge([*start(), send(PLAIN), ack(PLAIN, (0, 0)), *everywhere(*twice)]).counts.repeated == 0
 
 
+def test_an_idempotent_producer_whose_records_time_out_may_repeat_what_has_no_answer_then() -> None:
+    """And nothing else: neither what was acknowledged before or sent after, nor after other errors."""
+    client = IDEMPOTENT
+    for error, expected in (("_MSG_TIMED_OUT", 0), ("_PURGE_QUEUE", 1)):
+        twice = [(0, client, 0), (1, client, 1), (2, client, 1)]
+        operations = [
+            *(*start(), send(client, 3), ack(client, (0, 0)), Fail(client=client, numbers=[2], error=error)),
+            *(ack(client, (1, 2)), *everywhere(*twice), *end(3, *twice)),
+        ]
+        verdict = judge(operations)
+        assert verdict.totals == ({Anomaly.DUPLICATE: 1} if expected else {})
+        assert verdict.counts.repeated == 1 - expected
+    for first, repeated in ((0, 0), (1, 3)):
+        fail = Fail(client=client, numbers=[2], error="_MSG_TIMED_OUT")
+        sends = [send(client, 3), ack(client, (0, 0)), fail, send(client, 1, first=3), ack(client, (1, 1), (3, 2))]
+        found = [(0, client, 0), (1, client, 1), (2, client, 3), (3, client, repeated)]
+        assert kinds([*start(), *sends, *everywhere(*found), *end(4, *found)]) == {Anomaly.DUPLICATE}, first
+
+
+def test_a_record_that_was_sent_again_is_where_it_was_acknowledged() -> None:
+    fail = Fail(client=IDEMPOTENT, numbers=[1], error="_MSG_TIMED_OUT")
+    found = [(0, IDEMPOTENT, 0)]
+    operations = [*start(), send(IDEMPOTENT, 2), fail, ack(IDEMPOTENT, (0, 1)), *everywhere(*found), *end(2, *found)]
+    assert kinds(operations) == {Anomaly.INCONSISTENT_OFFSETS}
+
+
+def test_a_transaction_has_no_record_twice_whatever_timed_out() -> None:
+    number = {"client": TRANSACTIONAL, "transaction": 0}
+    fail = Fail(client=TRANSACTIONAL, numbers=[1], error="_MSG_TIMED_OUT")
+    sends = [Begin(**number), send(TRANSACTIONAL, 2, transaction=0), fail, ack(TRANSACTIONAL, (0, 0))]
+    twice = [(0, TRANSACTIONAL, 0), (1, TRANSACTIONAL, 0)]
+    assert kinds([*start(), *sends, poll(READER, *twice), *end(2, *twice)]) == {Anomaly.DUPLICATE}
+
+
 def test_a_log_that_ends_below_an_acknowledged_record_has_lost_it() -> None:
     operations = [*start(), send(PLAIN, 2), ack(PLAIN, (0, 0), (1, 1)), *everywhere((0, PLAIN, 0), (1, PLAIN, 1))]
     verdict = judge([*operations, *end(1, (0, PLAIN, 0))])
