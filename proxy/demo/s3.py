@@ -52,6 +52,8 @@ class SeaweedFS:
             "volume.preStopSeconds": 0,
             "filer.port": filer,
             "filer.port.grpc": filer_grpc,
+            # Otherwise all volumes are read-only for a minute, until it looks again, if the disk is full when it looks.
+            "volume.minFreeSpacePercent": 0,
             "filer.localSocket": self._data / "filer.sock",
             "s3": "true",
             "s3.port": s3,
