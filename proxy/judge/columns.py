@@ -89,10 +89,10 @@ class Records:
 
     def once(self, number: int) -> bool:
         """Return whether the producer promises that the record is in the log at most once."""
-        return self.kind is not ClientKind.PLAIN and not self.sent_again[number]
+        return self.ordered and not self.sent_again[number]
 
     def send_again(self) -> None:
-        """Enter that the producer has a new epoch, and sends again under it what has no answer."""
+        """Note that the producer sends all records without an answer again, with a new epoch."""
         while self._open < len(self) and self.states[self._open] != SENT:
             self._open += 1
         for number in range(self._open, len(self)):

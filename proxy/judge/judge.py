@@ -35,7 +35,7 @@ from proxy.judge.operations import (
     Send,
     Without,
 )
-from proxy.judge.places import judge_repeats
+from proxy.judge.places import judge_repeated
 from proxy.judge.presence import Presence
 from proxy.judge.progress import STUCK_SECONDS, Lag, Patience, Stall
 from proxy.judge.reads import Reads
@@ -161,7 +161,7 @@ class _Judging:
         state = self._state
         presence = Presence(state, self._complete)
         presence.judge()
-        judge_repeats(state)
+        judge_repeated(state)
         self._reads.judge()
         self._judge_progress()
         outcomes = Counter(transaction.outcome for transaction in state.transactions.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.judge.columns import FOREIGN, packed, unpacked
 from proxy.judge.findings import Anomaly
 from proxy.judge.operations import UNKNOWN_OFFSET
-from proxy.judge.state import PartitionState, Repeat, State
+from proxy.judge.state import PartitionState, State
 
 
 def place(state: State, partition: PartitionState, offset: int, client: int, number: int) -> None:
@@ -18,19 +18,21 @@ def place(state: State, partition: PartitionState, offset: int, client: int, num
         records.places[number] = offset
     elif known != offset and (value, offset) not in state.repeated:
         state.repeated.add((value, offset))
-        if records.ordered:
-            state.repeats.append(Repeat(partition, client, number, known, offset))
 
 
-def judge_repeats(state: State) -> None:
+def judge_repeated(state: State) -> None:
     """Find records that are at two offsets, although their producers promise that they are not."""
-    for partition, client, number, known, offset in state.repeats:
-        records, value = state.producers[client], packed(client, number)
+    for value, offset in sorted(state.repeated):
+        if offset < 0:
+            continue
+        client, number = unpacked(value)
+        records = state.producers[client]
         if records.once(number):
+            known = records.places[number]
             state.find(
                 Anomaly.DUPLICATE,
                 f"{records.kind} record {unpacked(value)} is at offset {known} and at offset {offset}",
-                partition,
+                state.partitions[records.partitions[number]],
                 offsets=(known, offset),
                 values=(value,),
             )

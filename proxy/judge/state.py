@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from proxy.judge.columns import Owners, Records, unpacked
 from proxy.judge.findings import Anomaly, Finding, Findings
@@ -95,16 +94,6 @@ class Gap:
     end: int
 
 
-class Repeat(NamedTuple):
-    """A further offset of a record."""
-
-    partition: PartitionState
-    client: int
-    number: int
-    known: int
-    offset: int
-
-
 class State:
     """The state, and the findings so far."""
 
@@ -122,9 +111,8 @@ class State:
         self.transactions: dict[tuple[int, int], Transaction] = {}
         self.gaps: list[Gap] = []
         self.repeated: set[tuple[int, int]] = set()
-        """Packed values and further offsets of records."""
-        self.repeats: list[Repeat] = []
-        """Further offsets of records of idempotent and transactional producers, which are judged at the end."""
+        """Packed values and further offsets of records, which are judged at the end. A complement (`~offset`) marks an
+        offset with two records."""
 
     def transaction(self, records: Records, client: int, number: int) -> Transaction | None:
         """Return the transaction of a record, or None if it has none."""

@@ -387,8 +387,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "an idempotent producer's record may be stored twice",
         "proxy/judge/places.py",
-        "        if records.exactly_once:\n",
-        "        if not records.exactly_once:\n",
+        "        if records.once(number):\n",
+        "        if not records.once(number):\n",
         _JUDGE,
     ),
     Bug(
