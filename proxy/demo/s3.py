@@ -52,7 +52,7 @@ class SeaweedFS:
             "volume.preStopSeconds": 0,
             "filer.port": filer,
             "filer.port.grpc": filer_grpc,
-            # Otherwise all volumes are read-only for a minute, until it looks again, if the disk is full when it looks.
+            # Otherwise a full disk makes all volumes read-only until the next check, which runs once a minute.
             "volume.minFreeSpacePercent": 0,
             "filer.localSocket": self._data / "filer.sock",
             "s3": "true",

@@ -56,8 +56,8 @@ def ack(state: State, operation: Ack, line: int) -> None:
 def fail(state: State, operation: Fail, line: int) -> None:
     """Enter records that their producer gave up. That is no progress.
 
-    If they took too long, librdkafka takes a new epoch. Under that it sends all records again that have no answer, also
-    if a broker has them (https://github.com/confluentinc/librdkafka/issues/4953). No broker can know them.
+    If records time out, librdkafka bumps its producer epoch and sends all unacknowledged records again. Brokers can't
+    recognize them as duplicates (https://github.com/confluentinc/librdkafka/issues/4953).
     """
     records = state.producers[operation.client]
     if operation.error == _TIMED_OUT and records.kind is ClientKind.IDEMPOTENT:
