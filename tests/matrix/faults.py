@@ -23,7 +23,7 @@ def carry_out(world: World, cell: Cell, chance: Random) -> str:
     part = world.part(cell.target, chance)
     seconds = chance.uniform(1.0, 3.0) if cell.fault is Fault.KILL else chance.uniform(3.0, 8.0)
     wiped, dropped = cell.target is Target.REDIS_WIPED, cell.target is Target.REDIS_DROPPED
-    with _fault(world, cell.fault, part):
+    with _fault(world, cell, part):
         time.sleep(seconds)
         if wiped and cell.fault in (Fault.CUT, Fault.LATENCY, Fault.RESET, Fault.CLOCK):
             world.flush_redis()
@@ -38,9 +38,9 @@ def carry_out(world: World, cell: Cell, chance: Random) -> str:
 
 
 @contextmanager
-def _fault(world: World, fault: Fault, part: Part) -> Iterator[None]:
+def _fault(world: World, cell: Cell, part: Part) -> Iterator[None]:
     processes = [world.stack.process(name) for name in part.processes]
-    match fault:
+    match cell.fault:
         case Fault.KILL:
             for process in processes:
                 process.kill()
@@ -60,7 +60,7 @@ def _fault(world: World, fault: Fault, part: Part) -> Iterator[None]:
                 link.enable()
         case Fault.LATENCY | Fault.RESET:
             kind, attributes = (
-                ("latency", {"latency": LATENCY_MS}) if fault is Fault.LATENCY else ("reset_peer", {"timeout": 0})
+                ("latency", {"latency": LATENCY_MS}) if cell.fault is Fault.LATENCY else ("reset_peer", {"timeout": 0})
             )
             for link in part.links:
                 link.add_toxic(name="toxic", type=kind, stream="downstream", attributes=attributes)
@@ -73,6 +73,9 @@ def _fault(world: World, fault: Fault, part: Part) -> Iterator[None]:
             yield
             for disk in part.disks:
                 (disk / _FILLER).unlink()
+            if cell.target is Target.S3:
+                # SeaweedFS's own database fails for some names after a full disk, until it is started again.
+                processes[0].kill()
             world.stack.heal()
         case Fault.CLOCK:
             world.set_clocks(part, DAY_S)
