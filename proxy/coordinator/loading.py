@@ -1,7 +1,8 @@
 """Loads a snapshot into a shard that is empty, or older than the journal's start, before later records are applied.
 
 While one proxy loads, the shard refuses all other calls (RESTORING). A proxy that ends meanwhile is noticed because the
-number of loaded pages stays the same; then another one begins again.
+number of loaded pages stays the same; then another one begins again. A proxy whose own load has failed begins again at
+once.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ class Loader:
         self._snapshots = snapshots
         self._run = run
         self._turns = asyncio.Semaphore(MOST_AT_A_TIME)
+        self._tokens: dict[int, bytes] = {}  # by shard: of the newest load of this process
 
     async def load(self, shard: int, at: int, stopped: bytes = NO_TOKEN) -> int:
         """Load the newest readable snapshot that is ahead of `at`; return the position of the next record to apply.
 
-        It is `at` if there is no such snapshot. `stopped`: token of a load that does not go on. Raises
-        CoordinatorUnavailable.
+        It is `at` if there is no such snapshot. `stopped`: token of a load that does not go on. A shard has one load or
+        `wait` of this process at a time. Raises CoordinatorUnavailable.
         """
         for _ in range(MOST_TRIES):
             try:
@@ -75,7 +77,7 @@ class Loader:
         for snapshot in await self._newest_first(shard):
             if snapshot.position <= at:
                 break
-            token = os.urandom(8).hex().encode()
+            token = self._tokens[shard] = os.urandom(8).hex().encode()
             await self._call("load_begin", shard, _BEGIN.pack(at, token, stopped, os.urandom(8)))
             stopped = token
             try:
@@ -130,13 +132,17 @@ class Loader:
                 return int(rest)
             if word != "RESTORING":
                 raise CoordinatorUnavailable(f"partition {shard} of the store answers {word}")
+            token = rest.partition(" ")[0].encode()
+            if token == self._tokens.get(shard):
+                log.warning("load_begun_again", partition=shard, reason="a load of this proxy has failed")
+                return await self.load(shard, 0, token)
             if rest != text:
                 text, changed_s = rest, loop.time()
             elif loop.time() > changed_s + STOPPED_S:
                 if self._snapshots is None:
                     raise CoordinatorUnavailable("a snapshot is loaded by a proxy that has ended; start a proxy")
                 log.warning("load_taken_over", partition=shard, reason="no page was loaded for a while")
-                return await self.load(shard, 0, text.partition(" ")[0].encode())
+                return await self.load(shard, 0, token)
             await asyncio.sleep(POLL_S)
 
     async def _after(self, shard: int, overtaken: _Overtaken) -> int:

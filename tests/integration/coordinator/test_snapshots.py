@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -317,6 +318,37 @@ async def test_a_load_whose_proxy_ends_is_taken_over(make_proxy, client: Redis, 
         assert await digest_of(client, make_proxy().coordinator, SHARDS) == before
 
 
+@pytest.mark.parametrize("has_run", [False, True], ids=["before it ran", "after it ran"])
+@pytest.mark.parametrize("failing", ["load_begin", "load_page"])
+async def test_a_load_that_failed_is_begun_again_by_its_own_proxy(
+    make_proxy, client: Redis, store: Store, monkeypatch, failing: str, has_run: bool
+) -> None:
+    """A call timed out. Nobody else is there who could take the load over."""
+    monkeypatch.setattr(loading, "STOPPED_S", inf)
+    proxy = await filled(make_proxy)
+    before = await digest_of(client, proxy.coordinator, SHARDS)
+    wipe(store)
+    loader = make_proxy()
+    run, failures = loader.view._loader._run, 0
+
+    async def fail(name: str, partition: int, arguments: tuple[bytes, ...]):
+        nonlocal failures
+        is_failing = name == failing and partition == SHARD and failures < 2
+        if has_run or not is_failing:
+            reply = await run(name, partition, arguments)
+        if is_failing:
+            failures += 1
+            raise CoordinatorUnavailable("it timed out")
+        return reply
+
+    loader.view._loader._run = fail
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            with pytest.raises(CoordinatorUnavailable, match="it timed out"):
+                await found(loader.coordinator)
+        assert await digest_of(client, loader.coordinator, SHARDS) == before
+
+
 async def test_a_store_that_is_wiped_while_it_is_loaded_is_loaded_again(
     make_proxy, client: Redis, store: Store
 ) -> None:
@@ -339,9 +371,8 @@ async def test_a_store_that_is_wiped_while_it_is_loaded_is_loaded_again(
     assert wipes == 3
 
 
-async def test_pages_that_a_server_has_lost_are_noticed(make_proxy, client: Redis, store: Store, monkeypatch) -> None:
+async def test_pages_that_a_server_has_lost_are_noticed(make_proxy, client: Redis, store: Store) -> None:
     """A failover to a replica that was behind loses the newest pages."""
-    monkeypatch.setattr(loading, "STOPPED_S", 0.3)
     proxy = await filled(make_proxy)
     before = await digest_of(client, proxy.coordinator, SHARDS)
     wipe(store)
