@@ -45,7 +45,7 @@ class JournalledCarrier:
         self.bytes_sent += sum(len(argument) for _, arguments in calls for argument in arguments)
         replies: list[CarriedReply]
         if name in JOURNALLED:
-            writes = [self._write(shard, JournalledCall(name, arguments, not_after_ms)) for shard, arguments in calls]
+            writes = [self._write(shard, name, arguments, not_after_ms) for shard, arguments in calls]
             replies = await asyncio.gather(*writes)
         else:
             mode = LOOKS if name in LOOKING or name == "touch" else TIDIES if name in _TIDYING else READS
@@ -53,9 +53,15 @@ class JournalledCarrier:
         self.bytes_received += sum(len(reply) for reply in replies if isinstance(reply, bytes))
         return replies
 
-    async def _write(self, shard: int, call: JournalledCall) -> CarriedReply:
-        if call.name == "commit" and self._view.is_full(shard):
+    async def _write(self, shard: int, name: str, arguments: tuple[bytes, ...], not_after_ms: int) -> CarriedReply:
+        if name == "commit" and self._view.is_full(shard):
             return Refused.FULL
+        if not_after_ms:
+            now_ms = self._view.time.now_ms()
+            if now_ms is not None and now_ms > not_after_ms:
+                return Refused.LATE
+            not_after_ms = self._view.time.of_shard(shard, not_after_ms)
+        call = JournalledCall(name, arguments, not_after_ms)
         if shard in self._failing and (why := await self._why_failing(shard)):
             self._why_refused[shard] = why
             return Refused.JOURNAL

@@ -103,7 +103,7 @@ class RedisCoordinator:
         """Held during one call of a lookup by time that needs many calls."""
 
     def store_time_ms(self) -> int | None:
-        of_journal = self.view.time_ms() if self.view is not None else None
+        of_journal = self.view.time.now_ms() if self.view is not None else None
         return self.shards.store_time_ms() if of_journal is None else of_journal
 
     @property

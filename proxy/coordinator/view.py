@@ -24,12 +24,12 @@ import structlog
 
 from proxy import config
 from proxy.coordinator import packing_state, scripts
-from proxy.coordinator.clock import running_ms
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Appended, Journal, JournalRecord, JournalUnavailable, PositionTrimmed
 from proxy.coordinator.interface_snapshots import Snapshots
 from proxy.coordinator.journal_records import JournalledCall, pack_record
+from proxy.coordinator.journal_time import JournalTime
 from proxy.coordinator.loading import Loader
 from proxy.coordinator.packing_state import APPLIES, LOADS, LOOKS, QUIET, READS, TIDIES
 from proxy.coordinator.rebuilds import Rebuilds
@@ -78,18 +78,13 @@ class View:
         """Position up to which each shard is known to have applied records: it must never have less."""
         self._index_bytes: Counter[int] = Counter()
         """Bytes of each shard's indexes, as its last reply or announcement says."""
-        self._ahead_ms: dict[int, int] = {}
-        """Difference of the journal's time to `running_ms`, by shard."""
+        self.time = JournalTime()
         self._applying: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while a record of this process is applied: they come in order."""
         self._repairing: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while this process brings a shard up to a position."""
         self._repairs: Counter[int] = Counter()
         """Number of times that this process has brought a shard up."""
-
-    def time_ms(self) -> int | None:
-        """Return the journal's time in ms since 1970, or less; None if it is not known yet."""
-        return min(self._ahead_ms.values()) + running_ms() if self._ahead_ms else None
 
     @property
     def registry(self) -> int:
@@ -126,7 +121,7 @@ class View:
 
         Raises Late, and CoordinatorUnavailable: then the record may be applied by another proxy.
         """
-        self._ahead_ms[partition] = appended.time_ms - running_ms()
+        self.time.note_appended(partition, appended.time_ms)
         async with self._turn(partition):
             for wait_s in (*WAITS_S, *[None] * MOST_TRIES):
                 repairs_before = self._repairs[partition]
@@ -215,6 +210,7 @@ class View:
         """
         word, _, rest = refusal.text.partition(" ")
         if word == "LATE":
+            self.time.note_reached(shard, int(rest))
             raise Late
         if word not in ("BEHIND", "UNPROVED", "BROKEN", "RESTORING"):
             raise CoordinatorUnavailable(why_refused(word, self._name(shard)))

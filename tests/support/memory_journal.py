@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from proxy.coordinator.interface_journal import Appended, JournalRecord, JournalUnavailable, PositionTrimmed
@@ -23,6 +23,8 @@ class MemoryJournal:
         """Why nothing is appended or read at the moment."""
         self.lost_replies = 0
         """How many of the next appends take effect, and are not confirmed."""
+        self.ahead_ms: Counter[int] = Counter()
+        """Milliseconds by which the clock of each partition's leader is ahead."""
         self._clock_ms = clock_ms
 
     async def append(self, partition: int, value: bytes) -> Appended:
@@ -30,7 +32,7 @@ class MemoryJournal:
         if self.away:
             raise JournalUnavailable(self.away, appended=False)
         records = self.records[partition]
-        records.append(JournalRecord(len(records), self._clock_ms(), value))
+        records.append(JournalRecord(len(records), self._clock_ms() + self.ahead_ms[partition], value))
         if self.lost_replies:
             self.lost_replies -= 1
             raise JournalUnavailable("the reply was lost", appended=True)

@@ -13,7 +13,7 @@
 --          records were applied; i64 time of the record's append in ms; u64 the time in ms after which it is too late, 0 for none; identity of the journal
 --          (16 bytes)
 -- Errors: BEHIND position: apply the records from there on first; UNPROVED position, replication ID: as before, up to the end of the
--- journal, then prove.lua; LATE; BROKEN why: reset.lua, then all records again; APPLIED: the record was applied a while ago, and its
+-- journal, then prove.lua; LATE the shard's time; BROKEN why: reset.lua, then all records again; APPLIED: the record was applied a while ago, and its
 -- reply is gone; RESTORING token, pages: a snapshot is being loaded (load_begin.lua); FOREIGN: the store of another deployment or
 -- journal; GUARDED: a shard that is no view of a journal.
 --
@@ -116,7 +116,7 @@ if mode == APPLIES then
   end
   if not_after > 0 and now_ms > not_after then
     finish_change()
-    return redis.error_reply('LATE')
+    return redis.error_reply(string.format('LATE %d', now_ms))
   end
 elseif mode == TIDIES then
   now_ms = written

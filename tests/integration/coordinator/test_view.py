@@ -181,7 +181,7 @@ async def test_a_record_that_comes_too_late_does_nothing(client: Redis, settings
     run = PartitionRun(TOPIC, 0, 1, (plain(3),))
     (late,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=999_999)
     assert late.error_code == STORAGE_ERROR
-    (in_time,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=1_000_000)
+    (in_time,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=1_060_000)
     assert reported(in_time.batches) == [(0, 0, False)]
 
 

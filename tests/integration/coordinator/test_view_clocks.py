@@ -1,0 +1,101 @@
+"""Leaders of the journal whose clocks differ, or are set: commits with a limit go on, and late ones stay late."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from proxy.coordinator.interface import PartitionRun
+from proxy.coordinator.redis import RedisCoordinator
+from tests.integration.coordinator.conftest import MakeCoordinator
+from tests.integration.coordinator.contract import TOPIC, plain
+from tests.integration.coordinator.test_view import SHARD, STORAGE_ERROR
+from tests.support.memory_journal import MemoryJournal
+
+DAY_MS = 86_400_000
+LIMIT_MS = 60_000
+OTHER = next(partition for partition in range(0, 64, 16) if (SHARD + partition // 16) % 3 != SHARD)
+"""A partition of the topic in another shard."""
+
+
+@pytest.fixture
+async def proxies(make_view: MakeCoordinator) -> tuple[RedisCoordinator, RedisCoordinator]:
+    """Two proxies that know the clocks of both shards."""
+    first, second = make_view(), make_view()
+    await first.create_logs(TOPIC, range(64))
+    for proxy in (first, second):
+        for partition in (0, OTHER):
+            assert await error(proxy, partition) == 0
+    return first, second
+
+
+async def error(proxy: RedisCoordinator, partition: int = 0, left_ms: int = LIMIT_MS) -> int:
+    """Commit a batch within a time from now on; return the error."""
+    now_ms = proxy.store_time_ms()
+    run = PartitionRun(TOPIC, partition, 1, (plain(1),))
+    (answer,) = await proxy.commit(os.urandom(16), [run], not_after_ms=now_ms + left_ms if now_ms else 0)
+    return answer.error_code
+
+
+async def goes_on(proxy: RedisCoordinator) -> bool:
+    """Return whether at most one of five commits is rejected, and no later one."""
+    errors = [await error(proxy) for _ in range(5)]
+    return errors.count(STORAGE_ERROR) <= 1 and errors[2:] == [0, 0, 0]
+
+
+async def test_a_clock_that_is_set_costs_each_proxy_one_commit(proxies, journal: MemoryJournal) -> None:
+    first, second = proxies
+    journal.ahead_ms[SHARD] = DAY_MS
+    assert await goes_on(first)
+    assert await goes_on(second)
+    journal.ahead_ms[SHARD] = 0
+    assert await goes_on(first)
+    assert await goes_on(second)
+
+
+async def test_a_record_of_a_moment_a_day_ahead_stops_nobody(proxies, make_view, journal: MemoryJournal) -> None:
+    """The leader's clock is right again before the others append to its partition."""
+    first, second = proxies
+    journal.ahead_ms[SHARD] = DAY_MS
+    await error(first)
+    journal.ahead_ms[SHARD] = 0
+    assert await goes_on(first)
+    assert await goes_on(second)
+    newcomer = make_view()
+    await error(newcomer, OTHER)
+    assert await goes_on(newcomer)
+
+
+async def test_a_broker_whose_clock_is_wrong_for_good_stops_nobody(proxies, make_view, journal: MemoryJournal) -> None:
+    for ahead_ms in (10 * LIMIT_MS, -10 * LIMIT_MS):
+        journal.ahead_ms[SHARD] = ahead_ms
+        for proxy in proxies:
+            await error(proxy)
+            await error(proxy)
+            for partition in (0, OTHER, 0, OTHER):
+                assert await error(proxy, partition) == 0
+
+
+@pytest.mark.parametrize("was_set", [False, True])
+async def test_a_commit_that_is_late_by_the_shards_time_is_rejected(
+    proxies, journal: MemoryJournal, was_set: bool
+) -> None:
+    first, second = proxies
+    ahead_ms = 0
+    if was_set:
+        journal.ahead_ms[SHARD] = ahead_ms = DAY_MS
+        await error(second)
+        journal.ahead_ms[SHARD] = 0
+        await error(first)
+    ends = [await error(first), len(journal.records[SHARD])]
+    journal.ahead_ms[SHARD] = ahead_ms + LIMIT_MS + 10_000  # so much later it is appended
+    assert await error(first) == STORAGE_ERROR
+    assert ends == [0, len(journal.records[SHARD]) - 1], "it is in the journal, and was rejected there"
+
+
+async def test_what_is_too_late_before_it_is_appended_is_not_appended(proxies, journal: MemoryJournal) -> None:
+    first, _ = proxies
+    records = len(journal.records[SHARD])
+    assert await error(first, left_ms=-1) == STORAGE_ERROR
+    assert len(journal.records[SHARD]) == records
