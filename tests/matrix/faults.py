@@ -23,7 +23,7 @@ def carry_out(world: World, cell: Cell, chance: Random) -> str:
     part = world.part(cell.target, chance)
     seconds = chance.uniform(1.0, 3.0) if cell.fault is Fault.KILL else chance.uniform(3.0, 8.0)
     wiped, dropped = cell.target is Target.REDIS_WIPED, cell.target is Target.REDIS_DROPPED
-    with _fault(world, cell, part):
+    with _fault(world, cell, part), world.probing():
         time.sleep(seconds)
         if wiped and cell.fault in (Fault.CUT, Fault.LATENCY, Fault.RESET, Fault.CLOCK):
             world.flush_redis()

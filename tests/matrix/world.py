@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 from typing import NamedTuple
 
 import redis
@@ -20,6 +21,7 @@ import toxiproxy
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
+from proxy.coordinator.shards import NEIGHBOURS
 from proxy.demo.admin import get
 from proxy.demo.stack import Stack
 from tests.matrix.cells import Mode, Target
@@ -32,6 +34,10 @@ JOURNAL = "__diskless_journal"
 DISK_BYTES = 1 << 30
 REDIS_DISK_BYTES = 256 << 20
 MOUNTED = ("redis", "s3", "broker-1", "broker-2", "broker-3")
+PROBED = {CLASSIC: (0,), DISKLESS: (0, NEIGHBOURS, 2 * NEIGHBOURS)}
+"""Partitions that get records during a fault and after it: the diskless ones are in three shards, whose records in the
+journal most likely have different leaders."""
+PROBE_S = 0.25
 ANSWER_S = 120.0
 """Time in which a record must be acknowledged after a fault."""
 _OFFSET = struct.Struct("=q")
@@ -63,7 +69,7 @@ class World:
         self._clocks = clocks
         self.probes = {CLASSIC: "matrix-probe", DISKLESS: "diskless.matrix-probe"}
         for kind, topic in self.probes.items():
-            create_topic(stack, topic, kind)
+            create_topic(stack, topic, kind, PROBED[kind][-1] + 1)
 
     def part(self, target: Target, chance: Random) -> Part:
         """Return the part that a fault is to happen to now."""
@@ -128,18 +134,49 @@ class World:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.stack.start_redis()
 
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Send records to the probed partitions for as long; whether they are acknowledged does not matter."""
+        over = Event()
+
+        def send() -> None:
+            producer = Producer({"bootstrap.servers": self.bootstrap})
+            while not over.wait(PROBE_S):
+                for kind, partitions in PROBED.items():
+                    for partition in partitions:
+                        producer.produce(self.probes[kind], b"during", partition=partition)
+                producer.poll(0)
+            producer.purge()
+            producer.flush(5)
+
+        sending = Thread(target=send)
+        sending.start()
+        try:
+            yield
+        finally:
+            over.set()
+            sending.join()
+
     def wait_answers(self) -> dict[str, float]:
-        """Wait until a record is acknowledged in a topic of each kind; return the seconds that took."""
+        """Wait until each probed partition has a record acknowledged; return the seconds that took, by kind."""
         began = time.monotonic()
         waited: dict[str, float] = {}
         for kind, topic in self.probes.items():
             errors: list[KafkaError | None] = []
             producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": int(ANSWER_S * 1000)})
-            producer.produce(topic, b"probe", on_delivery=lambda error, message, to=errors: to.append(error))
+            for partition in PROBED[kind]:
+                producer.produce(
+                    topic,
+                    b"probe",
+                    partition=partition,
+                    on_delivery=lambda error, message, to=errors: to.append(error),
+                )
             producer.flush(ANSWER_S + 5)
             # KafkaError can't be compared with None.
-            if not errors or errors[0] is not None:
-                raise AssertionError(f"no record of a {kind} topic is acknowledged after {ANSWER_S:.0f} s: {errors}")
+            if len(errors) < len(PROBED[kind]) or any(error is not None for error in errors):
+                raise AssertionError(
+                    f"a partition of a {kind} topic acknowledges no record after {ANSWER_S:.0f} s: {errors}"
+                )
             waited[kind] = time.monotonic() - began
         return waited
 
