@@ -6,7 +6,7 @@ ARGS ?=
 # Parallel workers of tests, each with brokers of its own for a while; see tests/parallel.py.
 WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup
-LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo --extra clouds
+LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo
 
 # Tests start the program hundreds of times: compiled files are kept whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE

@@ -33,7 +33,7 @@ def main() -> None:
     DIRECTORY.mkdir(parents=True)
     lock = DIRECTORY / "image.lock"
     with lock.open("w") as file:
-        subprocess.run([sys.executable, LOCKS / "locked.py", "--extra", "clouds"], stdout=file, check=True)
+        subprocess.run([sys.executable, LOCKS / "locked.py"], stdout=file, check=True)
     install(IMAGE, lock)
     install(TOOL, LOCKS / "sbom.lock")
     command = [TOOL / "bin" / "cyclonedx-py", "environment", IMAGE / "bin" / "python"]

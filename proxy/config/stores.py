@@ -151,7 +151,7 @@ class Storage(Section):
 
     url: str
     """`s3://bucket/prefix`, `gs://bucket/prefix` (Google Cloud Storage), `az://account/container/prefix` (Azure Blob
-    Storage) or `file:///directory`. For `gs` and `az`, install the extra `clouds`."""
+    Storage) or `file:///directory`."""
     endpoint_url: str = ""
     """Endpoint of an S3-compatible store, or of a private endpoint; if empty, the provider's own."""
     region: str = "us-east-1"
@@ -177,7 +177,8 @@ class Storage(Section):
     request_timeout_ms: int = Field(default=10_000, ge=1)
     """Timeout of each attempt."""
     max_attempts: int = Field(default=4, ge=1)
-    """Number of attempts after which an upload or a fetch has failed."""
+    """Number of attempts after which an upload or a fetch has failed. With `s3` one more comes before them, by a client
+    that takes less CPU and explains no errors."""
     max_connections: int = Field(default=32, ge=1)
     """Maximum number of connections to the store at a time."""
     hedge_after_ms: int = Field(default=0, ge=0)

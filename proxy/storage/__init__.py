@@ -45,17 +45,9 @@ def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:
         )
     try:
         made = getattr(import_module(module_name), attribute)
-    except ModuleNotFoundError as error:
-        if error.name == "obstore":
-            raise StorageError(
-                f"storage.url {settings.url!r} needs the package obstore: pip install 'diskless-proxy[clouds]'"
-            ) from error
-        raise _not_loaded(path, error) from error
     except (ImportError, AttributeError) as error:
-        raise _not_loaded(path, error) from error
+        raise StorageError(
+            f"diskless.storage.class.name {path!r} can't be loaded: {error}; install it next to the proxy"
+        ) from error
     storage: ObjectStorage = made(settings)
     return storage
-
-
-def _not_loaded(path: str, error: Exception) -> StorageError:
-    return StorageError(f"diskless.storage.class.name {path!r} can't be loaded: {error}; install it next to the proxy")

@@ -1,8 +1,7 @@
 """Google Cloud Storage (`gs://bucket/prefix`) and Azure Blob Storage (`az://account/container/prefix`), by obstore.
 
 Credentials come from the environment, as each cloud's own tools find them: application default credentials or
-`GOOGLE_APPLICATION_CREDENTIALS`; workload identity, managed identity or `AZURE_STORAGE_ACCOUNT_KEY`. The package is an
-optional extra: `pip install 'diskless-proxy[clouds]'`.
+`GOOGLE_APPLICATION_CREDENTIALS`; workload identity, managed identity or `AZURE_STORAGE_ACCOUNT_KEY`.
 """
 
 from __future__ import annotations

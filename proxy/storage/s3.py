@@ -21,8 +21,9 @@ from proxy.storage import probe
 from proxy.storage.body import Body, read_whole
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
-from proxy.storage.s3_client import client_config, open_session, upload_parameters
+from proxy.storage.s3_client import client_config, is_directory_bucket, open_session, upload_parameters
 from proxy.storage.s3_errors import MISSING_KEY, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
+from proxy.storage.s3_short import ShortWay
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
@@ -55,6 +56,7 @@ class S3Storage:
         self._of_uploads = upload_parameters(settings)
         self._closing = AsyncExitStack()
         self._client: Any = None
+        self._short_way = ShortWay(settings, self._bucket)
 
     async def open(self, *, try_out: bool = True) -> None:
         """Connect, and try an object: write, rejected overwrite, read, delete. Raises StorageError with the remedy.
@@ -74,6 +76,7 @@ class S3Storage:
     async def close(self) -> None:
         """Close the client, as `ObjectStorage.close`."""
         self._client = None
+        self._short_way.close()
         await self._closing.aclose()
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
@@ -84,17 +87,19 @@ class S3Storage:
         """
         if len(data) != length:
             raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
-        mark = uuid.uuid4().hex
+        metadata = {UPLOAD_MARK: uuid.uuid4().hex}
+        if await self._short_way.put(self._prefix + checked_key(key), data, metadata):
+            return
         try:
-            marked = {"IfNoneMatch": "*", "Metadata": {UPLOAD_MARK: mark}, **self._of_uploads}
+            marked = {"IfNoneMatch": "*", "Metadata": metadata, **self._of_uploads}
             await self._send("put_object", key, Body=Body(data), **marked)
         except StorageError:
             raise
         except Exception as error:
             may_be_there = not isinstance(error, S3Error) or error.status >= 500 or error.status in (408, 409, 412, 429)
-            if may_be_there and await self._is_ours(key, mark, length, error):
-                return
-            raise StorageError(f"upload of {key}: {self._explain(error)}") from error
+            if not may_be_there or not await self._is_ours(key, metadata, length, error):
+                raise StorageError(f"upload of {key}: {self._explain(error)}") from error
+        self._short_way.long_way_worked()
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
         """Fetch bytes as `ObjectStorage.fetch`."""
@@ -106,6 +111,10 @@ class S3Storage:
             if start == end:
                 await self._send("head_object", key)
                 return b""
+            if end is not None:
+                short = await self._short_way.get(self._prefix + checked_key(key), start, end)
+                if short is not None:
+                    return short
             status, data = await self._get(key, wanted)
         except StorageError:
             raise
@@ -121,6 +130,8 @@ class S3Storage:
                 f"fetch of {key}: the store ignores ranges ({wanted['Range']}); use a store that "
                 f"supports range requests"
             )
+        if end is not None:
+            self._short_way.long_way_worked()
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
@@ -205,14 +216,16 @@ class S3Storage:
         )
         # The client waits for "100 Continue" before each body, without a timeout; and it is a round trip for nothing.
         self._client.meta.events.unregister("before-call.s3", add_expect_header)
+        if not is_directory_bucket(self._bucket):
+            self._short_way.open(self._client, session)
 
-    async def _is_ours(self, key: str, mark: str, length: int, cause: Exception) -> bool:
+    async def _is_ours(self, key: str, metadata: dict[str, str], length: int, cause: Exception) -> bool:
         """After an upload that may have failed. Raises StorageError if something is there that can't be used."""
         try:
             found = await self._send("head_object", key)
         except Exception:
             return False
-        if found["Metadata"].get(UPLOAD_MARK) != mark:
+        if found["Metadata"].get(UPLOAD_MARK) != metadata[UPLOAD_MARK]:
             raise StorageError(f"{key} exists already in bucket {self._bucket}: objects are never replaced") from cause
         if found["ContentLength"] != length:
             raise StorageError(

@@ -27,6 +27,7 @@ from proxy.storage.interface import StorageError
 from proxy.storage.s3_errors import NO_CREDENTIALS
 
 _DIRECTORY_BUCKET = "--x-s3"
+USER_AGENT = f"diskless-proxy/{__version__}"
 _SESSION_NAME = "diskless-proxy"
 """Name of the role's sessions, as AWS's own logs show them."""
 
@@ -36,14 +37,18 @@ def is_directory_bucket(bucket: str) -> bool:
     return bucket.endswith(_DIRECTORY_BUCKET)
 
 
+def is_unsigned(settings: Storage) -> bool:
+    """Return whether signatures leave out the content of objects."""
+    with_tls = not settings.endpoint_url.lower().startswith("http://")
+    return settings.unsigned_payload == "always" or (settings.unsigned_payload == "tls" and with_tls)
+
+
 def client_config(settings: Storage, bucket: str) -> AioConfig:
     """Return the configuration of the client."""
     request_seconds = settings.request_timeout_ms / 1000
     in_path = bool(settings.endpoint_url) and not is_directory_bucket(bucket)
-    with_tls = not settings.endpoint_url.lower().startswith("http://")
-    unsigned = settings.unsigned_payload == "always" or (settings.unsigned_payload == "tls" and with_tls)
     return AioConfig(
-        user_agent=f"diskless-proxy/{__version__}",
+        user_agent=USER_AGENT,
         connect_timeout=request_seconds,
         read_timeout=request_seconds,
         max_pool_connections=settings.max_connections,
@@ -53,7 +58,7 @@ def client_config(settings: Storage, bucket: str) -> AioConfig:
         s3={
             "addressing_style": "path" if in_path else "auto",
             "us_east_1_regional_endpoint": "regional",
-            "payload_signing_enabled": not unsigned,
+            "payload_signing_enabled": not is_unsigned(settings),
         },
     )
 

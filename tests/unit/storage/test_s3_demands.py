@@ -15,10 +15,13 @@ from pydantic import ValidationError
 
 from proxy.config import Storage
 from proxy.storage import StorageError
-from proxy.storage.s3 import S3Storage
+from proxy.storage.s3 import UPLOAD_MARK, S3Storage
+from proxy.storage.s3_client import USER_AGENT, is_directory_bucket
+from proxy.storage.s3_short import place_of
 from tests.support.aws_double import Aws
 
 REGION = "eu-central-1"
+COMPARED = ("content-length", "if-none-match", "range", "x-amz-content-sha256", "x-amz-security-token")
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
 ROLE = "arn:aws:iam::444455556666:role/diskless-proxy-bucket"
 DIRECTORY_BUCKET = "diskless--euc1-az1--x-s3"
@@ -74,6 +77,7 @@ async def used(storage: S3Storage) -> None:
     with pytest.raises(StorageError, match="exists already"):
         await storage.upload("ab/one", b"other", 5)
     await storage.delete(["ab/one"])
+    assert storage._short_way._has_worked != is_directory_bucket(storage._bucket), "no way falls back unnoticed"
     await storage.close()
 
 
@@ -138,9 +142,32 @@ async def test_a_role_that_is_not_given_is_named_and_not_the_bucket(serve: Serve
     assert "correct storage.role_arn and storage.role_external_id" in str(caught.value)
 
 
+@pytest.mark.parametrize("unsigned_payload", ["always", "never"])
+@pytest.mark.parametrize("more", [{}, {"kms_key_id": KEY}, {"access_key_id": "BASE", "role_arn": ROLE}])
+async def test_both_ways_ask_alike(serve: Serve, more: dict[str, str], unsigned_payload: str) -> None:
+    aws = Aws(kms_key=more.get("kms_key_id", ""), role=ROLE, keys={} if "role_arn" in more else {"AKID": None})
+    made = storage(await serve(aws), unsigned_payload=unsigned_payload, **more)
+    await made.open()
+    aws.headers.clear()
+    for key in ("ab/short", "ab/long"):
+        await made.upload(key, b"bytes", 5)
+        assert await made.fetch(key, 1, 3) == b"yt"
+        made._short_way.close()
+    await made.close()
+    put, get, long_put, long_get = [
+        {name: value for name, value in headers.items() if name in COMPARED or name.startswith("x-amz-server-")}
+        for headers in aws.headers
+    ]
+    assert put == long_put
+    assert get == long_get
+    assert [headers["user-agent"].split()[0] for headers in aws.headers] == [USER_AGENT] * 4
+    assert aws.headers[0].keys() >= {"if-none-match", f"x-amz-meta-{UPLOAD_MARK}"}
+
+
 async def sent_by(made: S3Storage) -> tuple[str, dict[str, str]]:
-    """Return URL and headers of an upload; nothing is sent."""
+    """Return URL and headers of an upload by the S3 client; nothing is sent."""
     await made.open(try_out=False)
+    made._short_way.close()
     seen: list[Any] = []
 
     class Seen(Exception):
@@ -163,6 +190,7 @@ async def sent_by(made: S3Storage) -> tuple[str, dict[str, str]]:
     [
         ("bucket", {"region": "us-east-1"}, "https://bucket.s3.us-east-1.amazonaws.com/wal/ab/one"),
         ("bucket", {"region": "eu-central-1"}, "https://bucket.s3.eu-central-1.amazonaws.com/wal/ab/one"),
+        ("a.bucket", {"region": "eu-central-1"}, "https://s3.eu-central-1.amazonaws.com/a.bucket/wal/ab/one"),
         (
             "bucket",
             {
@@ -172,11 +200,15 @@ async def sent_by(made: S3Storage) -> tuple[str, dict[str, str]]:
             "https://bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com/bucket/wal/ab/one",
         ),
     ],
-    ids=["us-east-1", "another region", "interface endpoint"],
+    ids=["us-east-1", "another region", "a name with a dot", "interface endpoint"],
 )
 async def test_the_endpoint_is_that_of_the_region(bucket: str, settings: dict[str, str], url: str) -> None:
-    sent, headers = await sent_by(storage("", bucket, **settings))
+    made = storage("", bucket, **settings)
+    sent, headers = await sent_by(made)
     assert sent == url
+    await made.open(try_out=False)
+    assert f"{await place_of(made._client, bucket)}/wal/ab/one" == url
+    await made.close()
     assert f"/{settings['region']}/s3/aws4_request" in headers["Authorization"]
 
 

@@ -16,23 +16,28 @@ from botocore.retries.standard import ExponentialBackoff
 from proxy.config import Storage
 from proxy.storage import ObjectMissing, StorageError
 from proxy.storage.s3 import UPLOAD_MARK, S3Storage
+from tests.support.s3_headers import ETAG, object_headers
 
 MARK_HEADER = f"x-amz-meta-{UPLOAD_MARK}"
 DATA = bytes(range(256)) * 4000
+FOR_GOOD = " for good"
 
 
 class FaultyStore:
-    """One bucket in memory. Each PUT or GET takes the next of `faults`; None means success."""
+    """One bucket in memory. Each PUT or GET takes the next of `faults`, then `for_good`; None means success."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, str]] = {}
         self.faults: list[str | None] = []
+        self.for_good: str | None = None
         self.requests: list[str] = []
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request.method)
         key = request.path.removeprefix("/bucket/")
-        fault = self.faults.pop(0) if self.faults and request.method in ("PUT", "GET") else None
+        fault = None
+        if request.method in ("PUT", "GET"):
+            fault = self.faults.pop(0) if self.faults else self.for_good
         if request.method == "PUT":
             return await self.put(request, key, fault)
         if request.method == "POST":
@@ -69,21 +74,24 @@ class FaultyStore:
             request.transport.abort()
         if fault == "store and stall":
             await asyncio.sleep(5)
-        return web.Response()
+        return web.Response(headers={"ETag": ETAG})
 
     async def get(self, request: web.Request, data: bytes, fault: str | None) -> web.StreamResponse:
         part = data[request.http_range]
         status = 206 if "range" in request.headers else 200
+        headers = object_headers(data, request.http_range if "range" in request.headers else None)
+        if fault == "refuse":
+            return web.Response(status=403, text="<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
         if fault == "ignore range":
-            return web.Response(body=data)
+            return web.Response(body=data, headers=headers)
         if fault == "cut off":
-            response = web.StreamResponse(status=status, headers={"content-length": str(len(part))})
+            response = web.StreamResponse(status=status, headers={**headers, "content-length": str(len(part))})
             await response.prepare(request)
             await response.write(part[: len(part) // 2])
             assert request.transport is not None
             request.transport.abort()
             return response
-        return web.Response(status=status, body=part)
+        return web.Response(status=status, body=part, headers=headers)
 
 
 @pytest.fixture
@@ -91,8 +99,13 @@ def store() -> FaultyStore:
     return FaultyStore()
 
 
+@pytest.fixture(params=["short", "long"])
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture
-async def storage(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S3Storage]:
+async def storage(store: FaultyStore, way: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S3Storage]:
     # The client library waits for seconds between two attempts.
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
     application = web.Application(client_max_size=2**30)
@@ -110,6 +123,8 @@ async def storage(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         )
     )
     await storage.open()
+    if way == "long":
+        storage._short_way.close()
     store.requests.clear()
     yield storage
     await storage.close()
@@ -141,12 +156,13 @@ async def test_an_upload_that_is_surely_ours_and_whole_succeeds(storage, store, 
         (["foreign"], "exists already"),
         (["unavailable", "foreign"], "exists already"),
         (["store half and fail"], "left 512000 of 1024000 bytes"),
-        (["unavailable"] * 3, "503 SlowDown"),
-        (["refuse"], "access to bucket bucket is denied"),
+        (["unavailable for good"], "503 SlowDown"),
+        (["refuse for good"], "access to bucket bucket is denied"),
     ],
 )
 async def test_an_upload_that_is_not_fails(storage, store, faults, match):
-    store.faults = list(faults)
+    store.faults = [fault for fault in faults if not fault.endswith(FOR_GOOD)]
+    store.for_good = faults[-1].removesuffix(FOR_GOOD) if faults[-1].endswith(FOR_GOOD) else None
     with pytest.raises(StorageError, match=match):
         await storage.upload("key", DATA, len(DATA))
     assert not store.faults
@@ -158,25 +174,39 @@ async def test_a_store_that_hangs_up_for_good(storage, store):
         await storage.upload("key", DATA, len(DATA))
 
 
-async def test_a_definite_refusal_is_asked_for_once(storage, store):
-    store.faults = ["refuse"]
+async def test_a_definite_refusal_is_asked_for_once_by_each_client(storage, store, way):
+    await storage.upload("key", DATA, len(DATA))
+    store.requests.clear()
+    store.for_good = "refuse"
     with pytest.raises(StorageError):
         await storage.upload("key", DATA, len(DATA))
-    assert store.requests == ["PUT"]
+    with pytest.raises(StorageError):
+        await storage.fetch("key", 0, 10)
+    assert store.requests == (["PUT", "GET"] if way == "long" else ["PUT", "PUT", "GET", "GET"])
+
+
+async def test_a_first_failure_costs_one_more_request_and_no_more(storage, store, way):
+    store.faults = ["unavailable"]
+    await storage.upload("key", DATA, len(DATA))
+    assert store.requests == ["PUT", "PUT"], "the second one by the other client"
+    store.requests.clear()
+    store.faults = ["cut off"]
+    assert await storage.fetch("key", 10, 500_000) == DATA[10:500_000]
+    assert store.requests == ["GET", "GET"]
 
 
 async def test_a_fetch_that_is_cut_off_is_repeated(storage, store):
     await storage.upload("key", DATA, len(DATA))
     store.faults = ["cut off", "cut off"]
     assert await storage.fetch("key", 10, 500_000) == DATA[10:500_000]
-    store.faults = ["cut off"] * 3
+    store.for_good = "cut off"
     with pytest.raises(StorageError, match="fetch of key"):
-        await storage.fetch("key")
+        await storage.fetch("key", 10, 500_000)
 
 
 async def test_a_store_without_ranges_is_rejected(storage, store):
     await storage.upload("key", DATA, len(DATA))
-    store.faults = ["ignore range"]
+    store.for_good = "ignore range"
     with pytest.raises(StorageError, match="ignores ranges"):
         await storage.fetch("key", 10, 20)
 
