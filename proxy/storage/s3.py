@@ -104,6 +104,10 @@ class S3Storage:
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
         """Fetch bytes as `ObjectStorage.fetch`."""
         checked_range(key, start, end)
+        if end is not None and end > start:
+            short = await self._short_way.get(self._prefix + checked_key(key), start, end)
+            if short is not None:
+                return short
         wanted = {}
         if start or end is not None:
             wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
@@ -111,10 +115,6 @@ class S3Storage:
             if start == end:
                 await self._send("head_object", key)
                 return b""
-            if end is not None:
-                short = await self._short_way.get(self._prefix + checked_key(key), start, end)
-                if short is not None:
-                    return short
             status, data = await self._get(key, wanted)
         except StorageError:
             raise
@@ -130,8 +130,7 @@ class S3Storage:
                 f"fetch of {key}: the store ignores ranges ({wanted['Range']}); use a store that "
                 f"supports range requests"
             )
-        if end is not None:
-            self._short_way.long_way_worked()
+        self._short_way.long_way_worked()
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:

@@ -53,6 +53,7 @@ class ShortWay:
         self._has_worked = False
         self._misses = 0
         self._failure = ""
+        """Why the last request failed, until the S3 client's success with it has been counted."""
 
     def open(self, client: Any, session: AioSession) -> None:
         """Take the place and the credentials of the S3 client from now on. Until then everything goes the long way."""
@@ -84,10 +85,13 @@ class ShortWay:
 
         If nothing has ever come through here, nothing will: then no further request is made in vain.
         """
+        if self._has_worked or not self._failure:
+            return  # what was not tried here, because it is too large, counts for nothing
         self._misses += 1
-        if self._client is not None and not self._has_worked and self._misses == MOST_MISSES:
+        if self._misses == MOST_MISSES:
             log.warning("s3_short_way_closed", reason=self._failure, effect="segments take more CPU than necessary")
             self.close()
+        self._failure = ""
 
     async def _try(self, request: Callable[[S3Store], Awaitable[_Answer]]) -> _Answer | None:
         if self._client is None:

@@ -83,6 +83,17 @@ async def test_a_large_object_takes_the_long_way(serve: Serve, monkeypatch: pyte
     await storage.close()
 
 
+async def test_large_objects_do_not_close_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_short, "MOST_BYTES", 4)
+    storage = storage_at(await serve(Aws().application(), None))
+    await storage.open(try_out=False)
+    for number in range(MOST_MISSES + 1):
+        await storage.upload(f"large-{number}", b"bytes", 5)
+    monkeypatch.setattr(storage, "_send", no_long_way)
+    await storage.upload("small", b"byte", 4)
+    await storage.close()
+
+
 async def test_a_store_of_which_the_short_way_understands_nothing_is_not_asked_twice_for_ever(serve: Serve) -> None:
     """Its answers have no ETag, which obstore demands."""
     aws = Aws()
