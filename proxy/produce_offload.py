@@ -9,8 +9,10 @@ No answer before the batch is durable and ordered: PUT, then commit, then answer
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from proxy.client.client import Client
@@ -20,7 +22,7 @@ from proxy.producing.classic import ClassicProduce
 from proxy.producing.express import learn
 from proxy.producing.parts import DisklessProduce
 from proxy.producing.pending import PendingProduce
-from proxy.producing.split import DisklessPart, split, split_in_steps
+from proxy.producing.split import DisklessPart, split, split_in_steps, unsure_ids
 from proxy.protocol.api_keys import PRODUCE
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
@@ -121,7 +123,24 @@ class ProduceOffload:
             return None
         slot = client.open_slot(request, answered=parsed.acks != 0)
         pending = PendingProduce(self._diskless, client, request, slot, parsed)
+        if parsed.acks == 0 and (unsure := unsure_ids(self._topics, diskless)):
+            return self._accept_later(pending, parsed, unsure)
         return None if pending.accept() else pending.ask_then_accept()
+
+    async def _accept_later(self, pending: PendingProduce, parsed: ProduceRequest, unsure: list[bytes]) -> None:
+        """Accept a Produce when it is certain what its topics are. Raises BrokerUnreachable and ProtocolError."""
+        await self._settle(parsed, unsure)
+        if not pending.accept():
+            await pending.ask_then_accept()
+
+    async def _settle(self, parsed: ProduceRequest, unsure: list[bytes]) -> None:
+        """Wait for topics that are being created, but at most for the client's own timeout.
+
+        A client that gets no answer would not send the records again, although nothing has failed.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(parsed.timeout_ms, 0) / 1000):
+                await self._topics.settle_ids(unsure)
 
     def _must_confirm(self, version: int) -> bool:
         """Return whether the broker's answer to classic topics must be confirmed (`producing/confirmed.py`).
@@ -143,6 +162,10 @@ class ProduceOffload:
         """Do `produce` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
         turns, session, version = self._diskless.turns, client.session, request.api_version
         parsed = await turns.run(parse_large_produce.steps(request.body, version))
+        if parsed.acks == 0:
+            _, diskless = await turns.run(split_in_steps(self._topics, parsed))
+            if unsure := unsure_ids(self._topics, diskless):
+                await self._settle(parsed, unsure)
         judged = None
         while judged != (judged := (self._topics.version, self._topics.is_current)):
             # A topic may become diskless, or the lease end, between two turns.

@@ -36,6 +36,12 @@ def error_of(part: DisklessPart, rights: Rights) -> int:
     return UNKNOWN_TOPIC_ID if unknown else error_code
 
 
+def unsure_ids(topics: Topics, parts: Iterable[DisklessPart]) -> list[bytes]:
+    """Return the topic IDs that are rejected because they may be placeholder topics' of diskless topics."""
+    rejected = (part.topic for part in parts if part.error_code == KAFKA_STORAGE_ERROR)
+    return [topic for topic in rejected if isinstance(topic, bytes) and topics.may_be_a_shadow(topic)]
+
+
 def split(topics: Topics, parsed: ProduceRequest) -> tuple[ProduceRequest, list[DisklessPart]]:
     """Return the request with its classic topics only, and the other topics.
 

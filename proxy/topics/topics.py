@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -64,7 +64,10 @@ class Topics:
         self._lease_number = lease_number
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
-        self._reserved = False
+        self._reserved: frozenset[str] = frozenset()
+        """Names that are only reserved: their placeholder topics may exist, and have IDs that are not known yet."""
+        self._taken = asyncio.Event()
+        """Set, and replaced, when a newer registry is loaded."""
         self._streams: dict[object, tuple[RegistryChange, int]] = {}
         """Newest change and number of the lease at the beginning of each Produce that is under way."""
         self._throttled_log = ThrottledLog(time.monotonic)
@@ -149,7 +152,19 @@ class Topics:
 
     def may_be_a_shadow(self, topic: TopicReference) -> bool:
         """Return whether it is a topic ID that has come up first while a name is reserved."""
-        return self._reserved and isinstance(topic, bytes) and not self.classic.was_noted(topic)
+        return bool(self._reserved) and isinstance(topic, bytes) and not self.classic.was_noted(topic)
+
+    async def settle_ids(self, topic_ids: Iterable[bytes]) -> None:
+        """Wait until it is certain which of these IDs, which `may_be_a_shadow`, are diskless; the others are classic.
+
+        They exist already, so they can't be of names that are reserved later: these are not waited for.
+        """
+        names = self._reserved if self.is_current else frozenset()
+        while names & self._reserved:
+            await self._taken.wait()
+        for topic_id in topic_ids:
+            if names and self.is_current and self.find(topic_id) is None:
+                self.classic.note(topic_id)
 
     def passed(self, topic: TopicReference) -> None:
         """Note that a request of a topic went to the brokers while every topic was classic, and keep it if that still
@@ -235,7 +250,9 @@ class Topics:
         self._by_name = names
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self.state = object()
-        self._reserved = len(self._by_id) != len(self._by_name)
+        self._reserved = frozenset(topic.name for topic in snapshot.topics if not any(topic.topic_id))
+        self._taken.set()
+        self._taken = asyncio.Event()
         no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
         for reference in no_longer:
             self.classic.forget(reference)

@@ -98,6 +98,27 @@ async def test_an_unknown_id_may_be_the_placeholder_of_a_reserved_name():
     assert topics.surely_classic(b"j" * 16)
 
 
+async def test_ids_are_settled_when_the_names_that_were_reserved_are_live():
+    topics, lease = await loaded()
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    settled = asyncio.ensure_future(topics.settle_ids([TOPIC_ID, b"k" * 16]))
+    await asyncio.sleep(0)
+    await topics.registry.reserve("later", 3, {}, "owner")
+    await topics.load()
+    await asyncio.sleep(0)
+    assert not settled.done()
+    await topics.registry.activate("orders", TOPIC_ID, 3)
+    await topics.load()
+    await settled
+    assert topics.surely_classic(b"k" * 16), "though `later` is still reserved"
+    assert not topics.surely_classic(b"l" * 16)
+    lease.runs = False
+    await topics.settle_ids([b"l" * 16])  # a name of which this proxy has not heard may be reserved
+    lease.runs = True
+    assert not topics.surely_classic(b"l" * 16)
+
+
 async def test_a_name_that_becomes_diskless_is_no_longer_seen_as_classic():
     topics, lease = await loaded()
     assert topics.surely_classic("orders")
