@@ -302,9 +302,9 @@ class WalBuffer:
                 "commit_too_late",
                 batches=unseen_batches,
                 reason="their object may be deleted already: this process, the coordinator's store or the journal "
-                "stood still for too long",
+                "stood still for too long, or a broker's clock leapt ahead",
                 effect=_RETRIABLE,
-                remedy="check event_loop_lag_seconds, and whether the store and the brokers answer",
+                remedy="check event_loop_lag_seconds, the brokers' clocks, and whether they and the store answer",
             )
 
     def _settle_some(
