@@ -67,5 +67,5 @@ def swaps_within_ms(settings: Settings) -> int:
 
 def swap_before_ms(stores: Stores) -> int:
     """`not_after_ms` for `Coordinator.replace`, of objects whose upload begins later. Raises PipelineError."""
-    now_ms = stores.coordinator.store_time_ms()
+    now_ms = stores.coordinator.deadline_now_ms()
     return (now_ms if now_ms is not None else time.time_ns() // 1_000_000) + swaps_within_ms(stores.settings)

@@ -157,6 +157,8 @@ class ModelCoordinator:
     def store_time_ms(self) -> int | None:
         return self._clock()
 
+    deadline_now_ms = store_time_ms
+
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         if 0 < not_after_ms < self._clock():
             return [RunAnswer(run.topic_id, run.partition, 56, (), -1, -1) for run in runs]

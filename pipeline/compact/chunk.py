@@ -79,7 +79,7 @@ class ChunkAnswer:
     bytes_written: int = 0
     """Bytes of the object; 0 if none was made."""
     not_after_ms: int = 0
-    """Time by the store's clock until which the swaps may be done."""
+    """Time by `deadline_now_ms` until which the swaps may be done."""
     records_before: int = 0
     records_after: int = 0
     bytes_after: int = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from proxy.coordinator.clock import running_ms
+from proxy.process.clock import wall_clock_ms
 
 
 class JournalTime:
@@ -21,6 +22,8 @@ class JournalTime:
         """Difference of each leader's clock to `running_ms`, by partition."""
         self._reached_ms: Counter[int] = Counter()
         """Time that each shard is known to have reached."""
+        self._own_ms = wall_clock_ms() - running_ms()
+        """Difference of this machine's clock, as it was once, to `running_ms`."""
 
     def note_appended(self, partition: int, time_ms: int) -> None:
         """Note the time of a record that was appended just now."""
@@ -35,9 +38,15 @@ class JournalTime:
         """Return the time in ms since 1970 by the slowest of the known clocks; None if none is known yet."""
         return min(self._ahead_ms.values()) + running_ms() if self._ahead_ms else None
 
+    def own_ms(self) -> int:
+        """Return the time in ms by which deadlines are computed: it goes on evenly, whichever clocks become known."""
+        return self._own_ms + running_ms()
+
     def of_shard(self, shard: int, time_ms: int) -> int:
-        """Return the time that a shard will have when `now_ms` will be `time_ms`."""
-        if not self._ahead_ms:
-            return time_ms
-        slowest_ms = min(self._ahead_ms.values())
-        return max(time_ms - slowest_ms + self._ahead_ms.get(shard, slowest_ms), self._reached_ms[shard])
+        """Return the time that a shard will have when `own_ms` will be `time_ms`.
+
+        It is not too late: what is known of the leader's clock is as much behind as the answer took to come. Of a shard
+        to which this process has appended nothing, the slowest of the other clocks is taken.
+        """
+        ahead_ms = self._ahead_ms.get(shard, min(self._ahead_ms.values(), default=self._own_ms))
+        return max(time_ms - self._own_ms + ahead_ms, self._reached_ms[shard])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 
 from proxy.coordinator.carrying import LOOKING, CarriedReply, Refused, StoreTrust, check_trust
@@ -12,6 +13,7 @@ from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing_state import LOOKS, READS, TIDIES, ShardState
 from proxy.coordinator.view import Late, View
 from proxy.coordinator.view_calls import JOURNALLED
+from proxy.telemetry.throttled_log import ThrottledLog
 
 _TIDYING = frozenset({"pack"})
 """Scripts that change how records are kept, and no answer."""
@@ -26,6 +28,7 @@ class JournalledCarrier:
         self.bytes_received = 0
         self._view = view
         self._trust = trust
+        self._throttled_log = ThrottledLog(time.monotonic)
         self._why_refused: dict[int, str] = {}
         """Why no record of a shard was appended, the last time."""
         self._failing: set[int] = set()
@@ -57,8 +60,7 @@ class JournalledCarrier:
         if name == "commit" and self._view.is_full(shard):
             return Refused.FULL
         if not_after_ms:
-            now_ms = self._view.time.now_ms()
-            if now_ms is not None and now_ms > not_after_ms:
+            if self._view.time.own_ms() > not_after_ms:
                 return Refused.LATE
             not_after_ms = self._view.time.of_shard(shard, not_after_ms)
         call = JournalledCall(name, arguments, not_after_ms)
@@ -76,6 +78,13 @@ class JournalledCarrier:
         try:
             reply = await self._view.apply(shard, appended, call)
         except Late:
+            self._throttled_log.warning(
+                "journal_record_late",
+                shard=shard,
+                reason="it was appended too late, or a broker's clock leapt ahead",
+                effect="what it was to change is not changed; its sender tries again",
+                remedy="none if it happens once; else compare the brokers' clocks",
+            )
             return Refused.LATE
         except CoordinatorUnavailable as error:
             self._failing.add(shard)

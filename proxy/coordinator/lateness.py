@@ -1,5 +1,4 @@
-"""The time, by the store's clock, until which an object may get rows. Later it may be deleted, and its tombstone
-too."""
+"""The time until which an object may get rows. Later it may be deleted, and its tombstone too."""
 
 from __future__ import annotations
 
@@ -9,9 +8,9 @@ from proxy.coordinator.interface import Coordinator
 def no_later(not_after_ms: int, coordinator: Coordinator, within_ms: int) -> int:
     """Return `not_after_ms` for `Coordinator.commit` and `replace`, but at most `within_ms` from now; 0 is no limit.
 
-    Returns `not_after_ms` unchanged if the store's time is not known yet.
+    Returns `not_after_ms` unchanged if the time is not known yet.
     """
-    now_ms = coordinator.store_time_ms() if within_ms else None
+    now_ms = coordinator.deadline_now_ms() if within_ms else None
     if now_ms is None:
         return not_after_ms
     return min(not_after_ms, now_ms + within_ms) if not_after_ms else now_ms + within_ms

@@ -1,5 +1,4 @@
-"""The coordinator on a Redis-compatible store. Scripts in `lua/` make all decisions; this module splits and merges
-calls."""
+"""The coordinator on a Redis-compatible store: scripts in `lua/` decide; this module splits and merges calls."""
 
 from __future__ import annotations
 
@@ -106,6 +105,9 @@ class RedisCoordinator:
         of_journal = self.view.time.now_ms() if self.view is not None else None
         return self.shards.store_time_ms() if of_journal is None else of_journal
 
+    def deadline_now_ms(self) -> int | None:
+        return self.shards.store_time_ms() if self.view is None else self.view.time.own_ms()
+
     @property
     def bytes_sent(self) -> int:
         """Return the payload bytes of script calls so far."""
@@ -138,9 +140,6 @@ class RedisCoordinator:
         Each shard answers for itself. The runs of a failed shard have REQUEST_TIMED_OUT: it is unknown whether they
         took effect. If no shard answers, this raises, and the outcome of all runs is unknown. A retry, with the same
         runs or with fewer, gets the answers of the runs that took effect (for an hour).
-
-        `not_after_ms` is by the store's clock (`store_time_ms`); later the runs are rejected with KAFKA_STORAGE_ERROR,
-        as runs of a fenced shard are. 0 for no limit.
 
         The producer rules are those of Kafka 4.x (`ProducerAppendInfo`, `ProducerStateEntry`) with KAFKA-15591: a
         producer that is unknown to a log may start at any sequence, except that it starts at 0 in a log that never had

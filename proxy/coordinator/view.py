@@ -308,7 +308,9 @@ class View:
                     )
                 elif reply.text.startswith("BEHIND"):
                     return int(reply.text.partition(" ")[2])
-                elif not reply.text.startswith(("LATE", "APPLIED")):
+                elif reply.text.startswith("LATE"):
+                    self.time.note_reached(shard, int(reply.text.partition(" ")[2]))
+                elif not reply.text.startswith("APPLIED"):
                     raise CoordinatorUnavailable(why_refused(reply.text, self._name(shard)))
         return at
 

@@ -296,15 +296,15 @@ class WalBuffer:
             if len(answers) > len(some):
                 await asyncio.sleep(0)  # no later segment commits these partitions meanwhile: see `_has_earlier`
         self._stats.refused_unseen_batches += unseen_batches
-        now_ms = self._coordinator.store_time_ms()
+        now_ms = self._coordinator.deadline_now_ms()
         if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
             self._throttled_log.warning(
                 "commit_too_late",
                 batches=unseen_batches,
                 reason="their object may be deleted already: this process, the coordinator's store or the journal "
-                "stood still for too long, or a broker's clock leapt ahead",
+                "stood still for too long",
                 effect=_RETRIABLE,
-                remedy="check event_loop_lag_seconds, the brokers' clocks, and whether they and the store answer",
+                remedy="check event_loop_lag_seconds, and whether the store and the brokers answer",
             )
 
     def _settle_some(

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from proxy.coordinator.interface import PartitionRun
+from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun
 from proxy.coordinator.redis import RedisCoordinator
 from tests.integration.coordinator.conftest import MakeCoordinator
 from tests.integration.coordinator.contract import TOPIC, plain
@@ -17,6 +17,7 @@ DAY_MS = 86_400_000
 LIMIT_MS = 60_000
 OTHER = next(partition for partition in range(0, 64, 16) if (SHARD + partition // 16) % 3 != SHARD)
 """A partition of the topic in another shard."""
+OTHER_SHARD = (SHARD + OTHER // 16) % 3
 
 
 @pytest.fixture
@@ -32,9 +33,15 @@ async def proxies(make_view: MakeCoordinator) -> tuple[RedisCoordinator, RedisCo
 
 async def error(proxy: RedisCoordinator, partition: int = 0, left_ms: int = LIMIT_MS) -> int:
     """Commit a batch within a time from now on; return the error."""
-    now_ms = proxy.store_time_ms()
+    now_ms = proxy.deadline_now_ms()
+    assert now_ms is not None
+    return await error_before(proxy, partition, now_ms + left_ms)
+
+
+async def error_before(proxy: RedisCoordinator, partition: int, deadline_ms: int) -> int:
+    """Commit a batch before a time; return the error."""
     run = PartitionRun(TOPIC, partition, 1, (plain(1),))
-    (answer,) = await proxy.commit(os.urandom(16), [run], not_after_ms=now_ms + left_ms if now_ms else 0)
+    (answer,) = await proxy.commit(os.urandom(16), [run], not_after_ms=deadline_ms)
     return answer.error_code
 
 
@@ -92,6 +99,30 @@ async def test_a_commit_that_is_late_by_the_shards_time_is_rejected(
     journal.ahead_ms[SHARD] = ahead_ms + LIMIT_MS + 10_000  # so much later it is appended
     assert await error(first) == STORAGE_ERROR
     assert ends == [0, len(journal.records[SHARD]) - 1], "it is in the journal, and was rejected there"
+
+
+@pytest.mark.parametrize("ahead_ms", [-20 * LIMIT_MS, 20 * LIMIT_MS])
+async def test_a_clock_that_becomes_known_moves_no_deadline(proxies, journal: MemoryJournal, ahead_ms: int) -> None:
+    """Other shards' leaders have nothing to do with a commit's own."""
+    first, _ = proxies
+    deadline_ms = first.deadline_now_ms() + LIMIT_MS
+    journal.ahead_ms[OTHER_SHARD] = ahead_ms
+    assert await error_before(first, OTHER, 0) == 0
+    assert await error_before(first, 0, deadline_ms) == 0
+    journal.ahead_ms[SHARD] = LIMIT_MS + 10_000  # so much later it is appended
+    assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR
+
+
+async def test_a_proxy_that_helps_learns_of_a_leap(proxies, journal: MemoryJournal) -> None:
+    first, second = proxies
+    journal.ahead_ms[SHARD], journal.lost_replies = DAY_MS, 1
+    with pytest.raises(CoordinatorUnavailable):
+        await error(first)
+    journal.ahead_ms[SHARD] = 0
+    assert second.view is not None
+    second.view._known[SHARD] = len(journal.records[SHARD])
+    await second.describe(TOPIC, [0])
+    assert await error(second) == 0
 
 
 async def test_what_is_too_late_before_it_is_appended_is_not_appended(proxies, journal: MemoryJournal) -> None:

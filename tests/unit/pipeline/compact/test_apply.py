@@ -32,7 +32,7 @@ class Coordinator:
         self.not_after_ms: list[int] = []
         self.rows = self
 
-    def store_time_ms(self) -> int:
+    def deadline_now_ms(self) -> int:
         return self.now_ms
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
