@@ -23,7 +23,7 @@ from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, Object
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_client import client_config, is_directory_bucket, open_session, upload_parameters
 from proxy.storage.s3_errors import MISSING_KEY, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
-from proxy.storage.s3_short import ShortWay
+from proxy.storage.s3_short import NOT_TRIED, ShortWay
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
@@ -88,7 +88,8 @@ class S3Storage:
         if len(data) != length:
             raise StorageError(f"{len(data)} bytes came for {key}, which should have {length}")
         metadata = {UPLOAD_MARK: uuid.uuid4().hex}
-        if await self._short_way.put(self._prefix + checked_key(key), data, metadata):
+        why_long = await self._short_way.put(self._prefix + checked_key(key), data, metadata)
+        if not why_long:
             return
         try:
             marked = {"IfNoneMatch": "*", "Metadata": metadata, **self._of_uploads}
@@ -99,15 +100,17 @@ class S3Storage:
             may_be_there = not isinstance(error, S3Error) or error.status >= 500 or error.status in (408, 409, 412, 429)
             if not may_be_there or not await self._is_ours(key, metadata, length, error):
                 raise StorageError(f"upload of {key}: {self._explain(error)}") from error
-        self._short_way.long_way_worked()
+        self._short_way.uploads.long_way_worked(why_long)
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
         """Fetch bytes as `ObjectStorage.fetch`."""
         checked_range(key, start, end)
+        why_long = NOT_TRIED
         if end is not None and end > start:
             short = await self._short_way.get(self._prefix + checked_key(key), start, end)
-            if short is not None:
+            if not isinstance(short, str):
                 return short
+            why_long = short
         wanted = {}
         if start or end is not None:
             wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
@@ -130,7 +133,7 @@ class S3Storage:
                 f"fetch of {key}: the store ignores ranges ({wanted['Range']}); use a store that "
                 f"supports range requests"
             )
-        self._short_way.long_way_worked()
+        self._short_way.fetches.long_way_worked(why_long)
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:

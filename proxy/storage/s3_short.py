@@ -8,6 +8,7 @@ which nobody knows whether it succeeded is settled by its mark, as it always was
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +32,11 @@ log = structlog.get_logger()
 MOST_BYTES = 67_108_864
 """Maximum size of an object that is uploaded here: the upload must end within `storage.request_timeout_ms`."""
 MOST_MISSES = 3
-"""Number of failures at the start that may be chance."""
+"""Number of failures in a row that may be chance."""
+NOT_TRIED = "not tried"
+"""Why the long way is to be taken, if nothing has failed."""
+CLOSED_FOR_S = 300.0
+"""How long everything goes the long way after that. Then one request tries again."""
 _KNOWN_FOR = timedelta(minutes=10)
 """Time for which obstore keeps credentials. It asks for them again five minutes before its end."""
 _EXAMPLE = "object"
@@ -40,20 +45,52 @@ _BUILT = "request-created.s3.GetObjectAcl"
 _Answer = TypeVar("_Answer")
 
 
+class Trial:
+    """Uploads, or fetches, that have gone the short way: whether they are worth another attempt."""
+
+    def __init__(self, of: str, now: Callable[[], float]) -> None:
+        self._of = of
+        self._now = now
+        self._misses = 0
+        self._closed_until_s = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Return whether a request may be tried."""
+        return self._now() >= self._closed_until_s
+
+    def worked(self) -> None:
+        """Take note of a success."""
+        self._misses = 0
+
+    def long_way_worked(self, why: str) -> None:
+        """Take note that the S3 client could do what this one could not, for this reason.
+
+        That may be a store of which obstore does not understand the answers, or one to which the bytes can't be sent
+        within the timeout: then everything would be sent twice.
+        """
+        if why == NOT_TRIED:
+            return
+        self._misses += 1
+        if self._misses >= MOST_MISSES and self.open:
+            self._closed_until_s = self._now() + CLOSED_FOR_S
+            effect = f"segments take more CPU than necessary for {CLOSED_FOR_S:.0f} s"
+            log.warning("s3_short_way_closed", operation=self._of, reason=why, effect=effect)
+
+
 class ShortWay:
     """PUT and GET of objects of one bucket. Its methods raise nothing but cancellations."""
 
-    def __init__(self, settings: Storage, bucket: str) -> None:
+    def __init__(self, settings: Storage, bucket: str, now: Callable[[], float] = time.monotonic) -> None:
+        """`now`: monotonic seconds."""
+        self.uploads = Trial("upload", now)
+        self.fetches = Trial("fetch", now)
         self._settings = settings
         self._bucket = bucket
         self._client: Any = None
         self._session: AioSession | None = None
         self._store: S3Store | None = None
         self._requests = asyncio.Semaphore(settings.max_connections)
-        self._has_worked = False
-        self._misses = 0
-        self._failure = ""
-        """Why the last request failed, until the S3 client's success with it has been counted."""
 
     def open(self, client: Any, session: AioSession) -> None:
         """Take the place and the credentials of the S3 client from now on. Until then everything goes the long way."""
@@ -63,46 +100,33 @@ class ShortWay:
         """Let everything go the long way. The connections end when the requests under way have ended."""
         self._client = self._session = self._store = None
 
-    async def put(self, key: str, data: Buffer, metadata: dict[str, str]) -> bool:
-        """Create an object under its full key; False if nobody knows whether it was created."""
+    async def put(self, key: str, data: Buffer, metadata: dict[str, str]) -> str:
+        """Create an object under its full key; return why nobody knows whether it was created, or an empty string."""
 
-        async def put(store: S3Store) -> bool:
+        async def put(store: S3Store) -> str:
             await obstore.put_async(store, key, data, attributes=metadata, mode="create", use_multipart=False)
-            return True
+            return ""
 
-        return len(data) <= MOST_BYTES and bool(await self._try(put))
+        return await self._try(self.uploads, put) if len(data) <= MOST_BYTES else NOT_TRIED
 
-    async def get(self, key: str, start: int, end: int) -> bytearray | None:
-        """Return the bytes of an object from `start` on and before `end`; None if the long way is to be taken."""
+    async def get(self, key: str, start: int, end: int) -> bytearray | str:
+        """Return the bytes of an object from `start` on and before `end`, or why the long way is to be taken."""
 
         async def get(store: S3Store) -> bytearray:
             return bytearray(await obstore.get_range_async(store, key, start=start, end=end))
 
-        return await self._try(get)
+        return await self._try(self.fetches, get)
 
-    def long_way_worked(self) -> None:
-        """Take note that the S3 client could do what this one could not.
-
-        If nothing has ever come through here, nothing will: then no further request is made in vain.
-        """
-        if self._has_worked or not self._failure:
-            return  # what was not tried here, because it is too large, counts for nothing
-        self._misses += 1
-        if self._misses == MOST_MISSES:
-            log.warning("s3_short_way_closed", reason=self._failure, effect="segments take more CPU than necessary")
-            self.close()
-        self._failure = ""
-
-    async def _try(self, request: Callable[[S3Store], Awaitable[_Answer]]) -> _Answer | None:
-        if self._client is None:
-            return None
+    async def _try(self, trial: Trial, request: Callable[[S3Store], Awaitable[_Answer]]) -> _Answer | str:
+        if self._client is None or not trial.open:
+            return NOT_TRIED
         try:
-            async with self._requests, asyncio.timeout(2 * self._settings.request_timeout_ms / 1000):
+            # The wait for a connection is within the limit too.
+            async with asyncio.timeout(2 * self._settings.request_timeout_ms / 1000), self._requests:
                 answer = await request(self._store or await self._connect())
         except Exception as error:
-            self._failure = f"{type(error).__name__} {error}".partition("\n")[0]
-            return None
-        self._has_worked = True
+            return f"{type(error).__name__} {error}".partition("\n")[0]
+        trial.worked()
         return answer
 
     async def _connect(self) -> S3Store:

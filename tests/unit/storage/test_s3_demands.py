@@ -67,8 +67,8 @@ def storage(endpoint: str, bucket: str = "bucket", **more: Any) -> S3Storage:
     return S3Storage(Storage.model_validate(settings))
 
 
-async def used(storage: S3Storage) -> None:
-    """Do all that the proxy does with a bucket."""
+async def used(storage: S3Storage, *, falls_back: bool = False) -> None:
+    """Do all that the proxy does with a bucket; `falls_back`: the short way to it may fail."""
     await storage.open()
     await storage.upload("ab/one", b"bytes", 5)
     assert await storage.fetch("ab/one", 1, 3) == b"yt"
@@ -77,7 +77,9 @@ async def used(storage: S3Storage) -> None:
     with pytest.raises(StorageError, match="exists already"):
         await storage.upload("ab/one", b"other", 5)
     await storage.delete(["ab/one"])
-    assert storage._short_way._has_worked != is_directory_bucket(storage._bucket), "no way falls back unnoticed"
+    short = storage._short_way
+    assert (short._store is None) == is_directory_bucket(storage._bucket)
+    assert falls_back or (short.uploads._misses, short.fetches._misses) == (0, 0)
     await storage.close()
 
 
@@ -124,7 +126,8 @@ async def test_a_role_of_another_account_is_assumed(serve: Serve, external_id: s
 
 async def test_a_role_is_renewed_before_it_expires(serve: Serve) -> None:
     aws = Aws(role=ROLE, keys={}, role_lifetime=timedelta(minutes=1))
-    await used(storage(await serve(aws), access_key_id="BASE", role_arn=ROLE))
+    # The server takes no keys of earlier calls, but obstore has kept such.
+    await used(storage(await serve(aws), access_key_id="BASE", role_arn=ROLE), falls_back=True)
     assert aws.calls.count("AssumeRole") > 1
 
 

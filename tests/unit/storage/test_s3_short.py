@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from proxy.config import Storage
 from proxy.storage import StorageError, s3_short
 from proxy.storage.s3 import S3Storage
-from proxy.storage.s3_short import MOST_MISSES
+from proxy.storage.s3_short import CLOSED_FOR_S, MOST_MISSES, ShortWay
 from tests.support.aws_double import Aws
 
 Serve = Callable[[web.Application, ssl.SSLContext | None], Awaitable[str]]
@@ -94,8 +94,8 @@ async def test_large_objects_do_not_close_it(serve: Serve, monkeypatch: pytest.M
     await storage.close()
 
 
-async def test_a_store_of_which_the_short_way_understands_nothing_is_not_asked_twice_for_ever(serve: Serve) -> None:
-    """Its answers have no ETag, which obstore demands."""
+async def test_a_store_whose_answers_to_uploads_are_not_understood_is_not_sent_everything_twice(serve: Serve) -> None:
+    """They have no ETag, which obstore demands of uploads only: fetches go the short way."""
     aws = Aws()
     requests: list[str] = []
 
@@ -103,20 +103,60 @@ async def test_a_store_of_which_the_short_way_understands_nothing_is_not_asked_t
     async def note(request: web.Request, handler: Callable[[web.Request], Awaitable[web.Response]]) -> web.Response:
         requests.append(request.method)
         answer = await handler(request)
-        answer.headers.pop("ETag", None)
+        if request.method == "PUT":
+            answer.headers.pop("ETag", None)
         return answer
 
     application = aws.application()
     application.middlewares.append(note)
     storage = storage_at(await serve(application, None))
-    await storage.open(try_out=False)
+    now_s = 1_000.0
+    storage._short_way = ShortWay(storage._settings, storage._bucket, now=lambda: now_s)
+
+    async def puts(key: str) -> int:
+        requests.clear()
+        await storage.upload(key, b"bytes", 5)
+        assert await storage.fetch(key, 1, 3) == b"yt"
+        assert requests.count("GET") == 1
+        return requests.count("PUT")
+
     with capture_logs() as logs:
-        for number in range(MOST_MISSES + 2):
-            requests.clear()
-            await storage.upload(f"key-{number}", b"bytes", 5)
-            assert requests.count("PUT") == (2 if number < MOST_MISSES else 1)
-            assert await storage.fetch(f"key-{number}") == b"bytes", "an unknown range takes the long way"
-    assert [line["event"] for line in logs] == ["s3_short_way_closed"]
+        await storage.open()
+        assert [await puts(f"key-{number}") for number in range(MOST_MISSES + 2)] == [2] * (MOST_MISSES - 1) + [1] * 3
+        assert [(line["event"], line["operation"]) for line in logs] == [("s3_short_way_closed", "upload")]
+        now_s += CLOSED_FOR_S
+        assert [await puts(f"later-{number}") for number in range(3)] == [2, 1, 1]
+    await storage.close()
+
+
+async def test_a_failure_now_and_then_closes_nothing(serve: Serve) -> None:
+    aws = Aws()
+    puts = 0
+
+    @web.middleware
+    async def fail(request: web.Request, handler: Callable[[web.Request], Awaitable[web.Response]]) -> web.Response:
+        nonlocal puts
+        puts += request.method == "PUT"
+        return web.Response(status=503) if puts % 3 == 1 else await handler(request)
+
+    application = aws.application()
+    application.middlewares.append(fail)
+    storage = storage_at(await serve(application, None))
+    await storage.open(try_out=False)
+    for number in range(2 * MOST_MISSES):
+        await storage.upload(f"key-{number}", b"bytes", 5)  # the first request of each odd one fails
+    assert storage._short_way.uploads.open
+    await storage.close()
+
+
+async def test_the_wait_for_a_connection_has_a_limit(serve: Serve) -> None:
+    storage = storage_at(await serve(Aws().application(), None))
+    storage._settings = storage._settings.model_copy(update={"request_timeout_ms": 10, "max_connections": 1})
+    storage._short_way = ShortWay(storage._settings, storage._bucket)
+    await storage.open(try_out=False)
+    async with storage._short_way._requests, asyncio.timeout(20):
+        await storage.upload("key", b"bytes", 5)
+    assert storage._short_way.uploads._misses == 1
     await storage.close()
 
 
