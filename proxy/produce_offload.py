@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,8 +44,17 @@ _MAX_PREFIX_BYTES = 131_072
 class ProduceOffload:
     """Handler of Produce."""
 
-    def __init__(self, *, topics: Topics, classic: ClassicProduce, diskless: DisklessProduce) -> None:
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        classic: ClassicProduce,
+        diskless: DisklessProduce,
+        keeps_s: Callable[[], float] = lambda: 30.0,
+    ) -> None:
+        """`keeps_s` returns how long a request without acknowledgement is kept for what it has to wait for."""
         self._topics = topics
+        self._keeps_s = keeps_s
         self._classic = classic
         self._diskless = diskless
 
@@ -134,12 +143,12 @@ class ProduceOffload:
             await pending.ask_then_accept()
 
     async def _settle(self, parsed: ProduceRequest, unsure: list[bytes]) -> None:
-        """Wait for topics that are being created, but at most for the client's own timeout.
+        """Wait for topics that are being created, but at most for the client's own timeout, and within the limit.
 
         A client that gets no answer would not send the records again, although nothing has failed.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(parsed.timeout_ms, 0) / 1000):
+            async with asyncio.timeout(min(max(parsed.timeout_ms, 0) / 1000, self._keeps_s())):
                 await self._topics.settle_ids(unsure)
 
     def _must_confirm(self, version: int) -> bool:

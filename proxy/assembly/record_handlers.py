@@ -26,6 +26,7 @@ def build_produce(parts: Parts, rights: ClientRights) -> ProduceOffload:
     return ProduceOffload(
         topics=topics,
         classic=classic,
+        keeps_s=lambda: process.settings.limits.broker_write_timeout_ms / 1000,
         diskless=DisklessProduce(
             classic=classic,
             topics=topics,

@@ -39,7 +39,7 @@ class Limits(Section):
     broker_write_timeout_ms: Reloadable[int] = Field(default=30_000, ge=0)
     """How long the proxy keeps the last requests of a client that has left, perhaps without acknowledgement, for a
     broker that does not take them. A client that stays is cut off after this long if other requests wait for the
-    memory."""
+    memory. A Produce without acknowledgement that may be for a topic which is just being created is kept no longer."""
     write_buffer_bytes: Reloadable[int] = Field(default=65_536, ge=1024)
     """Bytes of answers that a client has not taken, or of requests that a broker has not taken. Above this, reading
     from the other side stops. The frame that exceeds the limit is let in whole unless it is streamed."""

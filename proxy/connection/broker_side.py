@@ -152,8 +152,15 @@ class BrokerSide:
             left.forsake()
 
     def send(self, buffers: list[Buffer], expected: Expected | None) -> None:
-        """Send a whole frame; the answer goes to `expected`."""
-        if self.upstream is not None:
+        """Send a whole frame; the answer goes to `expected`. None is expected of a request without acknowledgement.
+
+        If the broker has gone, such a request is lost, and only the end of the connection says so.
+        """
+        if self.upstream is None:
+            return
+        if expected is None and self.upstream.lost:
+            self._on_lost()
+        else:
             self.upstream.send(buffers, expected)
 
     def pause_reading(self) -> None:

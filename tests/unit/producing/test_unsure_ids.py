@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from proxy.client.rights import ANY_ID, RIGHTS, WRITE, Rights, _Known
@@ -26,7 +28,9 @@ def reserved(name: str) -> DisklessTopic:
     return DisklessTopic(name, NO_TOPIC_ID, 1, "reserved")
 
 
-async def produce(topic_id: bytes, number: int, *, timeout_ms: int = 60_000) -> tuple[Sent, Intake]:
+async def produce(
+    topic_id: bytes, number: int, *, timeout_ms: int = 60_000, keeps_s: float = 30.0
+) -> tuple[Sent, Intake]:
     """Return a client that has sent a Produce with `number` partitions while `orders` is being created."""
     made: list[ProduceOffload] = []
     sent = await connected(
@@ -38,13 +42,13 @@ async def produce(topic_id: bytes, number: int, *, timeout_ms: int = 60_000) -> 
     intake.outcome = Outcome(NONE, 5)
     parts = diskless_produce(sent, intake)
     parts.turns = Turns(0.001)
-    made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=parts))
+    made.append(ProduceOffload(topics=sent.topics, classic=sent.classic, diskless=parts, keeps_s=lambda: keeps_s))
     rights = sent.connection.session[RIGHTS] = Rights(1e9, sent.now)
     rights._known["orders"] = _Known(float("inf"), NONE, WRITE, ANY_ID)
     partitions = [PartitionProduce(index, BATCH) for index in range(number)]
     parsed = ProduceRequest(VERSION, None, 0, timeout_ms, [TopicProduce(topic_id, partitions)])
     sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), VERSION))
-    if timeout_ms:
+    if timeout_ms and keeps_s:
         await until(lambda: bool(sent.topics._taken._waiters))  # type: ignore[attr-defined]
     return sent, intake
 
@@ -76,9 +80,31 @@ async def test_records_of_a_topic_that_turns_out_to_be_diskless_are_not_sent_to_
 
 
 @pytest.mark.parametrize("number", [SMALL, LARGE])
-async def test_the_clients_own_timeout_ends_the_wait(number: int) -> None:
-    sent, intake = await produce(CLASSIC, number, timeout_ms=0)
+@pytest.mark.parametrize(("timeout_ms", "keeps_s"), [(0, 30.0), (60_000, 0.0)])
+async def test_the_clients_own_timeout_or_the_limit_ends_the_wait(number: int, timeout_ms: int, keeps_s: float) -> None:
+    sent, intake = await produce(CLASSIC, number, timeout_ms=timeout_ms, keeps_s=keeps_s)
     await until(lambda: sent.memory.used_bytes == 0)
     assert sent.client.closing
     assert sent.broker.written == b""
     assert intake.given == []
+
+
+async def test_records_that_the_lost_broker_can_not_get_end_the_connection() -> None:
+    """Another broker is just being asked to stand in, so the connection would go on, and nobody would know."""
+    sent, _ = await produce(CLASSIC, SMALL)
+    sent.any_broker_serves, sent.now_s = True, 1_000.0
+    reached = asyncio.Event()
+
+    async def wait(*_: object) -> str:
+        await reached.wait()
+        return ""
+
+    sent.connection.broker_side.reach = wait  # type: ignore[method-assign]
+    sent.broker.close()
+    await turns()
+    assert not sent.client.closing
+    sent.topics.take(RegistrySnapshot(3, (DisklessTopic("orders", NEW, 1, "live"),)))
+    await until(lambda: sent.client.closing)
+    assert sent.broker.frames() == []
+    assert sent.memory.used_bytes == 0
+    reached.set()
