@@ -180,7 +180,8 @@ class Storage(Section):
     """Number of attempts after which an upload or a fetch has failed. With `s3` one more comes before them, by a client
     that takes less CPU and explains no errors."""
     max_connections: int = Field(default=32, ge=1)
-    """Maximum number of connections to the store at a time; for S3, of each of the two clients that segments may take."""
+    """Maximum number of connections to the store at a time. For S3, segments have two clients, of which each has that
+    many."""
     hedge_after_ms: int = Field(default=0, ge=0)
     """Time after which the upload of a WAL segment is begun again under a second name, and the first one that ends
     counts; 0 to wait for the first upload alone. At most two second uploads run at a time. Set about five times the
