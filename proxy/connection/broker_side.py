@@ -95,6 +95,8 @@ class BrokerSide:
         upstream, failure = await reach(
             self._cluster, self._session.node_id, self._make, others=others, own=own, last=self._left_silent
         )
+        if upstream.lost:
+            raise BrokerUnreachable("the broker took the connection and ended it")  # while nobody looked
         self.stands_in = bool(failure)
         if self.upstream is not None:
             self._reached_again_s = self._now()
@@ -139,7 +141,7 @@ class BrokerSide:
         own = await reach_again(self._cluster, self._session.node_id, self._make, was_silent=self._was_silent)
         if own is None:
             return None
-        if left is None or left is not self.upstream or not left.is_idle:
+        if left is None or left is not self.upstream or not left.is_idle or own.lost:
             own.forsake()
             return None
         return own

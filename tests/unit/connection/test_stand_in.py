@@ -67,6 +67,31 @@ async def test_an_idle_broker_connection_that_ends_is_made_again(diskless: bool,
     assert not sent.connection.broker_side.stands_in
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_broker_that_ends_the_new_connection_at_once_is_noticed(steps: int) -> None:
+    """At whatever moment: else requests would wait for answers that never come."""
+    sent = await client()
+    connect = sent.cluster.connect
+
+    async def connect_for_a_moment(node_id, protocol):
+        await connect(node_id, protocol)
+        transport = sent.broker
+
+        def lose(left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(lose, left - 1)
+            else:
+                transport.closing = True
+                protocol.connection_lost(None)
+
+        lose(steps)
+
+    sent.cluster.connect = connect_for_a_moment
+    await lose_broker(sent, down=False)
+    await turns(40)
+    assert sent.client.closing or not sent.connection.broker_side.lost
+
+
 async def test_a_client_of_classic_topics_is_disconnected_when_its_broker_is_gone() -> None:
     sent = await client(diskless=False)
     await lose_broker(sent, down=False)
