@@ -56,12 +56,19 @@ class Trial:
 
     @property
     def open(self) -> bool:
-        """Return whether a request may be tried."""
-        return self._now() >= self._closed_until_s
+        """Return whether requests may be tried."""
+        return not self._closed_until_s
+
+    def lets_through(self) -> bool:
+        """Return whether a request may be tried: only the first one, when it was closed for long enough."""
+        if self._closed_until_s and self._now() >= self._closed_until_s:
+            self._closed_until_s = self._now() + CLOSED_FOR_S
+            return True
+        return self.open
 
     def worked(self) -> None:
         """Take note of a success."""
-        self._misses = 0
+        self._misses, self._closed_until_s = 0, 0.0
 
     def long_way_worked(self, why: str) -> None:
         """Take note that the S3 client could do what this one could not, for this reason.
@@ -118,11 +125,14 @@ class ShortWay:
         return await self._try(self.fetches, get)
 
     async def _try(self, trial: Trial, request: Callable[[S3Store], Awaitable[_Answer]]) -> _Answer | str:
-        if self._client is None or not trial.open:
+        if self._client is None or not trial.lets_through():
             return NOT_TRIED
+        is_alone = not trial.open
         try:
             # The wait for a connection is within the limit too.
             async with asyncio.timeout(2 * self._settings.request_timeout_ms / 1000), self._requests:
+                if not (trial.open or is_alone):
+                    return NOT_TRIED  # closed meanwhile
                 answer = await request(self._store or await self._connect())
         except Exception as error:
             return f"{type(error).__name__} {error}".partition("\n")[0]
