@@ -174,7 +174,12 @@ class ProduceOffload:
         if parsed.acks == 0:
             _, diskless = await turns.run(split_in_steps(self._topics, parsed))
             if unsure := unsure_ids(self._topics, diskless):
-                await self._settle(parsed, unsure)
+                decoded_bytes = self._diskless.decoded_bytes(parsed)
+                self._diskless.memory.take(decoded_bytes)
+                try:
+                    await self._settle(parsed, unsure)
+                finally:
+                    self._diskless.memory.give_back(decoded_bytes)
         judged = None
         while judged != (judged := (self._topics.version, self._topics.is_current)):
             # A topic may become diskless, or the lease end, between two turns.

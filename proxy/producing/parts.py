@@ -68,6 +68,11 @@ class DisklessProduce:
 
     def charge_decoded(self, slot: Slot, parsed: ProduceRequest) -> None:
         """Let the slot hold the memory of what was decoded of its request, in addition to the frame."""
-        decoded_bytes = _DECODED_BYTES * sum(len(topic.partitions) for topic in parsed.topics)
+        decoded_bytes = self.decoded_bytes(parsed)
         self.memory.take(decoded_bytes)
         slot.charge_bytes += decoded_bytes
+
+    @staticmethod
+    def decoded_bytes(parsed: ProduceRequest) -> int:
+        """Return the memory of what was decoded of a request."""
+        return _DECODED_BYTES * sum(len(topic.partitions) for topic in parsed.topics)
