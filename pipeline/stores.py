@@ -67,5 +67,6 @@ def swaps_within_ms(settings: Settings) -> int:
 
 def swap_before_ms(stores: Stores) -> int:
     """`not_after_ms` for `Coordinator.replace`, of objects whose upload begins later. Raises PipelineError."""
-    now_ms = stores.coordinator.deadline_now_ms()
-    return (now_ms if now_ms is not None else time.time_ns() // 1_000_000) + swaps_within_ms(stores.settings)
+    within_ms = swaps_within_ms(stores.settings)
+    deadline_ms = stores.coordinator.deadline_ms(within_ms)
+    return time.time_ns() // 1_000_000 + within_ms if deadline_ms is None else deadline_ms

@@ -157,7 +157,8 @@ class ModelCoordinator:
     def store_time_ms(self) -> int | None:
         return self._clock()
 
-    deadline_now_ms = store_time_ms
+    def deadline_ms(self, within_ms: int) -> int | None:
+        return self._clock() + within_ms
 
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         if 0 < not_after_ms < self._clock():

@@ -57,6 +57,7 @@ class Applier:
         self.states = [State.UNDER_WAY] * len(self.plan.logs)
         self._applied = [False] * len(self.plan.chunks)
         self._waiting: dict[int, ChunkAnswer | str] = {}
+        self._not_after_ms: dict[int, int] = {}
         self._last_chunk = {span.log: number for number, chunk in enumerate(self.plan.chunks) for span in chunk}
 
     def stop(self, log: int, state: State, reason: str = "", kind: str = "") -> None:
@@ -71,6 +72,10 @@ class Applier:
         """Leave all logs as they are, for a reason that is reported elsewhere."""
         for log in range(len(self.states)):
             self.stop(log, State.FAILED)
+
+    def begin(self, chunk: int, not_after_ms: int) -> None:
+        """Take the time until which the swaps of a chunk may be done, which is handed out now."""
+        self._not_after_ms[chunk] = not_after_ms
 
     async def take(self, chunk: int, answer: ChunkAnswer | str) -> None:
         """Take the answer of a chunk, or the reason why it has none; finish what waited for it too.
@@ -102,7 +107,7 @@ class Applier:
         for one in answer.spans:
             await self._take_span(one)
         rewritten = [one for one in answer.spans if one.outcome is Outcome.REWRITTEN]
-        await self._swap(rewritten, answer.not_after_ms)
+        await self._swap(rewritten, self._not_after_ms.pop(number))
         await self._end(span.log for span in chunk if self._last_chunk[span.log] == number)
 
     async def _take_span(self, answer: SpanAnswer) -> None:

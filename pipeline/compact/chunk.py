@@ -16,7 +16,7 @@ from pipeline.compact.rewrite import Cleaned, Cleaning, clean_row
 from pipeline.compact.spans import ReadRow, Work, read_rows, rows_now
 from pipeline.logs import LogGone, patiently
 from pipeline.reading import RowUnreadable, finding_of
-from pipeline.stores import opened, swap_before_ms
+from pipeline.stores import opened
 from proxy.coordinator.interface import Row
 from proxy.coordinator.interface_rewriting import MAX_ENDED_PER_SWAP, MAX_ROWS_PER_SWAP, Swap
 from proxy.coordinator.packing import exact
@@ -78,8 +78,6 @@ class ChunkAnswer:
     """Bytes of batches that were read."""
     bytes_written: int = 0
     """Bytes of the object; 0 if none was made."""
-    not_after_ms: int = 0
-    """Time by `deadline_now_ms` until which the swaps may be done."""
     records_before: int = 0
     records_after: int = 0
     bytes_after: int = 0
@@ -119,7 +117,6 @@ async def rewrite_in(stores: Stores, work: Work, chunk: Chunk, survivors: Surviv
     if builder.rows:
         answer.bytes_written = builder.size_bytes
         if not work.dry_run:
-            answer.not_after_ms = swap_before_ms(stores)
             await stores.storage.upload(segment_key(builder.segment), builder.data, builder.size_bytes)
     answer.spans.sort(key=lambda one: (one.span.log, one.span.start))
     return answer

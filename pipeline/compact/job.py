@@ -29,7 +29,7 @@ from pipeline.job import JobContext, JobReport
 from pipeline.logs import patiently
 from pipeline.memory import tasks_at_once
 from pipeline.signals import ending
-from pipeline.stores import opened_by_driver, swaps_within_ms
+from pipeline.stores import opened_by_driver, swap_before_ms, swaps_within_ms
 from pipeline.tasks import TaskFailed, run_jobs
 from proxy.coordinator.interface import ShardFenced
 from proxy.coordinator.interface_registry import DisklessTopic
@@ -218,6 +218,7 @@ class _CompactJob(Driver):
         def live() -> Iterator[int]:
             for number, chunk in enumerate(plan.chunks):
                 if any(applier.states[span.log] is State.UNDER_WAY for span in chunk):
+                    applier.begin(number, swap_before_ms(self._stores))
                     yield number
                 else:
                     self._call(applier.take(number, ChunkAnswer()))

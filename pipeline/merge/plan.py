@@ -63,7 +63,7 @@ class MergeTask(NamedTuple):
     topic_id: bytes
     outputs: tuple[Output, ...]
     not_after_ms: int = 0
-    """Time by `deadline_now_ms` until which its rows may be swapped. It is set when an executor gets the task."""
+    """`deadline_ms` of the driver until which its rows may be swapped. It is set when an executor gets the task."""
     log_starts: tuple[tuple[int, int], ...] = ()
     """Partition and log start offset, if that lies within the first row: batches before it are left out."""
 

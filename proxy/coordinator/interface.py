@@ -259,13 +259,16 @@ class Coordinator(Protocol):
     def store_time_ms(self) -> int | None:
         """Return milliseconds since 1970 by the store's clock; None if the time is not known yet."""
 
-    def deadline_now_ms(self) -> int | None:
-        """Return the time of which `not_after_ms` is a later one; None if it is not known yet."""
+    def deadline_ms(self, within_ms: int) -> int | None:
+        """Return `not_after_ms` for what has to be done so soon; None if the time is not known yet.
+
+        It counts in this process only: pass the object on as it is.
+        """
 
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
-        `not_after_ms` is by `deadline_now_ms`; later the runs are rejected with KAFKA_STORAGE_ERROR. 0 for no limit.
+        `not_after_ms` is a `deadline_ms`; later the runs are rejected with KAFKA_STORAGE_ERROR. 0 for no limit.
 
         Idempotent by (segment, topic ID, partition): a retry gets the stored answers, except `BatchAnswer.early`. Each
         partition's run is judged by the producer rules of Kafka's ProducerStateManager. A rejected batch does not stop

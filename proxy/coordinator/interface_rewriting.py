@@ -101,7 +101,7 @@ class RewritingCoordinator(Protocol):
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
         """Replace old rows that are unchanged by new ones; answers in the order of `swaps`.
 
-        `not_after_ms` is by `Coordinator.deadline_now_ms`; later the swaps are LATE. 0 for no limit. A caller
+        `not_after_ms` is a `Coordinator.deadline_ms`; later the swaps are LATE. 0 for no limit. A caller
         that uploads an object and does not swap it soon must give a limit: an object that no row uses is deleted after
         some time, and then its tombstone.
 

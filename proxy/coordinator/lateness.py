@@ -10,7 +10,7 @@ def no_later(not_after_ms: int, coordinator: Coordinator, within_ms: int) -> int
 
     Returns `not_after_ms` unchanged if the time is not known yet.
     """
-    now_ms = coordinator.deadline_now_ms() if within_ms else None
-    if now_ms is None:
+    soon_ms = coordinator.deadline_ms(within_ms) if within_ms else None
+    if soon_ms is None:
         return not_after_ms
-    return min(not_after_ms, now_ms + within_ms) if not_after_ms else now_ms + within_ms
+    return min(not_after_ms, soon_ms) if not_after_ms else soon_ms

@@ -105,8 +105,9 @@ class RedisCoordinator:
         of_journal = self.view.time.now_ms() if self.view is not None else None
         return self.shards.store_time_ms() if of_journal is None else of_journal
 
-    def deadline_now_ms(self) -> int | None:
-        return self.shards.store_time_ms() if self.view is None else self.view.time.own_ms()
+    def deadline_ms(self, within_ms: int) -> int | None:
+        now_ms = self.shards.store_time_ms()
+        return self.view.time.deadline(within_ms) if self.view else None if now_ms is None else now_ms + within_ms
 
     @property
     def bytes_sent(self) -> int:

@@ -296,7 +296,7 @@ class WalBuffer:
             if len(answers) > len(some):
                 await asyncio.sleep(0)  # no later segment commits these partitions meanwhile: see `_has_earlier`
         self._stats.refused_unseen_batches += unseen_batches
-        now_ms = self._coordinator.deadline_now_ms()
+        now_ms = self._coordinator.deadline_ms(0)
         if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
             self._throttled_log.warning(
                 "commit_too_late",

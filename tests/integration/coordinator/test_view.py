@@ -179,9 +179,10 @@ async def test_a_record_that_comes_too_late_does_nothing(client: Redis, settings
     )
     await coordinator.create_logs(TOPIC, [0])
     run = PartitionRun(TOPIC, 0, 1, (plain(3),))
-    (late,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=999_999)
+    journal.ahead_ms[SHARD] = 70_000
+    (late,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=coordinator.deadline_ms(60_000) or 0)
     assert late.error_code == STORAGE_ERROR
-    (in_time,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=1_060_000)
+    (in_time,) = await coordinator.commit(os.urandom(16), [run], not_after_ms=coordinator.deadline_ms(60_000) or 0)
     assert reported(in_time.batches) == [(0, 0, False)]
 
 

@@ -33,9 +33,9 @@ async def proxies(make_view: MakeCoordinator) -> tuple[RedisCoordinator, RedisCo
 
 async def error(proxy: RedisCoordinator, partition: int = 0, left_ms: int = LIMIT_MS) -> int:
     """Commit a batch within a time from now on; return the error."""
-    now_ms = proxy.deadline_now_ms()
-    assert now_ms is not None
-    return await error_before(proxy, partition, now_ms + left_ms)
+    deadline_ms = proxy.deadline_ms(left_ms)
+    assert deadline_ms is not None
+    return await error_before(proxy, partition, deadline_ms)
 
 
 async def error_before(proxy: RedisCoordinator, partition: int, deadline_ms: int) -> int:
@@ -105,12 +105,14 @@ async def test_a_commit_that_is_late_by_the_shards_time_is_rejected(
 async def test_a_clock_that_becomes_known_moves_no_deadline(proxies, journal: MemoryJournal, ahead_ms: int) -> None:
     """Other shards' leaders have nothing to do with a commit's own."""
     first, _ = proxies
-    deadline_ms = first.deadline_now_ms() + LIMIT_MS
+    deadline_ms = first.deadline_ms(LIMIT_MS)
     journal.ahead_ms[OTHER_SHARD] = ahead_ms
     assert await error_before(first, OTHER, 0) == 0
     assert await error_before(first, 0, deadline_ms) == 0
     journal.ahead_ms[SHARD] = LIMIT_MS + 10_000  # so much later it is appended
     assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR
+    assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR, "it does not leap with the shard"
+    assert await error(first) == 0
 
 
 async def test_a_proxy_that_helps_learns_of_a_leap(proxies, journal: MemoryJournal) -> None:

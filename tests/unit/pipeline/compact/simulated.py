@@ -18,6 +18,7 @@ from pipeline.merge.options import MergeOptions
 from pipeline.merge.plan import Planner
 from pipeline.merge.rewriting import Merger
 from pipeline.reading import RowUnreadable
+from pipeline.stores import swap_before_ms
 from proxy.config import Garbage
 from proxy.coordinator.interface import FindRequest
 from proxy.coordinator.interface_registry import DisklessTopic
@@ -136,6 +137,7 @@ class Simulated:
                 for span in chunk
             }
             before = {span.log: left.get(Place(span.log, span.start), ()) for span in chunk}
+            applier.begin(number, swap_before_ms(stores))
             await applier.take(number, await rewrite_in(stores, work, chunk, here, before))
         return applier
 

@@ -32,8 +32,8 @@ class Coordinator:
         self.not_after_ms: list[int] = []
         self.rows = self
 
-    def deadline_now_ms(self) -> int:
-        return self.now_ms
+    def deadline_ms(self, within_ms: int) -> int:
+        return self.now_ms + within_ms
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
         self.not_after_ms.append(not_after_ms)
@@ -73,7 +73,14 @@ ANSWERS = [
 
 
 def applier(coordinator: Coordinator, *, dry_run: bool = False) -> Applier:
-    return Applier(coordinator, PLAN, dry_run=dry_run)  # type: ignore[arg-type]
+    return begun(Applier(coordinator, PLAN, dry_run=dry_run))  # type: ignore[arg-type]
+
+
+def begun(applied: Applier, not_after_ms: int = 0) -> Applier:
+    """Hand out all chunks."""
+    for number in range(len(applied.plan.chunks)):
+        applied.begin(number, not_after_ms)
+    return applied
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -184,9 +191,9 @@ async def test_all_rows_of_an_object_are_swapped_before_it_can_be_freed_and_dele
     planned_ms: int, not_after_ms: int
 ) -> None:
     coordinator = Coordinator()
-    applied = Applier(coordinator, PLAN, further_rows_within_ms=5_000)  # type: ignore[arg-type]
+    applied = begun(Applier(coordinator, PLAN, further_rows_within_ms=5_000), planned_ms)  # type: ignore[arg-type]
 
-    await applied.take(0, ChunkAnswer([rewritten(SPANS[0])], not_after_ms=planned_ms))
+    await applied.take(0, ChunkAnswer([rewritten(SPANS[0])]))
 
     assert coordinator.not_after_ms == [not_after_ms, not_after_ms]
 
@@ -194,7 +201,7 @@ async def test_all_rows_of_an_object_are_swapped_before_it_can_be_freed_and_dele
 async def test_a_log_waits_for_its_own_chunks_alone() -> None:
     coordinator = Coordinator()
     alone = [Span(log, 0, 20, 1, 1) for log in range(2)]
-    applied = Applier(coordinator, Plan(LOGS, [(alone[0],), (alone[1],)]))  # type: ignore[arg-type]
+    applied = begun(Applier(coordinator, Plan(LOGS, [(alone[0],), (alone[1],)])))  # type: ignore[arg-type]
 
     await applied.take(1, ChunkAnswer([rewritten(alone[1])]))
 
