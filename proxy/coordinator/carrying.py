@@ -19,6 +19,7 @@ READING = frozenset(
         "use",
         "segment_use",
         "garbage",
+        "tombstoned",
         "producers",
         "compacted",
         "index_page",

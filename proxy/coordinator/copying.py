@@ -19,7 +19,7 @@ MOST_DRAINS = 10_000
 LONGEST_MS = 600_000
 """Time after which a copy whose proxy has ended costs nothing more."""
 _BEGIN = Struct(">16sQ")
-_PAGE = Struct(">cI")
+_PAGE = Struct(">16scI")
 _DRAIN = Struct(">16sI")
 _LENGTH = Struct(">I")
 _DRAINED = Struct(">BI")
@@ -27,6 +27,9 @@ _SEQUENCE = Struct(">8xQ")
 _POSITION = Struct(">q")
 
 Keep = Callable[[bytes], Awaitable[None]]
+
+
+_GIVEN_UP = "the shard was emptied, has moved to another server, or changed too much meanwhile"
 
 
 class CopyGivenUp(Exception):
@@ -49,13 +52,17 @@ async def copy_shard(view: View, shard: int, step_bytes: int, keep: Keep) -> Cop
     CoordinatorUnavailable.
     """
     token = os.urandom(8).hex().encode()
+    while await view.tidy("forget_answers", shard, b"") == b"\1":
+        pass
     if not await view.tidy("snapshot_begin", shard, _BEGIN.pack(token, LONGEST_MS)):
         return None
     for kind in KINDS:
         place = b"0"
         while True:
-            reply = await view.tidy("snapshot_page", shard, _PAGE.pack(bytes([kind]), step_bytes) + place)
+            reply = await view.tidy("snapshot_page", shard, _PAGE.pack(token, bytes([kind]), step_bytes) + place)
             (length,) = _LENGTH.unpack_from(reply)
+            if not length:
+                raise CopyGivenUp(_GIVEN_UP)
             place = reply[_LENGTH.size : _LENGTH.size + length]
             await _keep(keep, reply[_LENGTH.size + length :])
             if place == b"0":
@@ -64,7 +71,7 @@ async def copy_shard(view: View, shard: int, step_bytes: int, keep: Keep) -> Cop
         reply = await view.tidy("snapshot_drain", shard, _DRAIN.pack(token, step_bytes))
         outcome, length = _DRAINED.unpack_from(reply)
         if outcome == 0:
-            raise CopyGivenUp("the shard was emptied, has moved to another server, or changed too much meanwhile")
+            raise CopyGivenUp(_GIVEN_UP)
         state = reply[_DRAINED.size : _DRAINED.size + length]
         await _keep(keep, reply[_DRAINED.size + length :])
         if outcome == 2:

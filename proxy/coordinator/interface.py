@@ -310,8 +310,8 @@ class Coordinator(Protocol):
         """Tombstone the segments that no row uses, and return them. From now on no commit of these is accepted."""
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Return segments that were tombstoned at least `older_than_ms` ago, at most `limit` of each shard. Their
-        objects may be deleted."""
+        """Return segments that were tombstoned at least `older_than_ms` ago, at most `limit`. Their objects may be
+        deleted."""
 
     async def release(self, segments: Sequence[bytes]) -> None:
         """Forget the tombstones of segments whose objects are deleted."""

@@ -57,7 +57,7 @@ _DUPLICATE, _EARLY = 1, 2
 _LIST = Struct(">20sqq")
 _OFFSET_ANSWER = Struct(">hqqq")
 _TRIM = Struct(">20sqqqB")
-_TRIM_LIMITS = Struct(">I")
+_TRIM_LIMITS = Struct(">Iq")
 _LOG_START = Struct(">hqB")
 _AGE = Struct(">QI")
 _PACKING_LIMITS = Struct(">IQII")
@@ -202,9 +202,9 @@ def pack_retain(request: RetainRequest) -> bytes:
     return pack_checked(_TRIM, key, _NO_OFFSET, retention_ms, retention_bytes, request.by_append_time)
 
 
-def pack_trim_limits(max_rows: int) -> bytes:
+def pack_trim_limits(max_rows: int, now_ms: int) -> bytes:
     """Return the third argument of `trim.lua`."""
-    return _TRIM_LIMITS.pack(max_rows)
+    return _TRIM_LIMITS.pack(max_rows, now_ms)
 
 
 def unpack_log_starts(reply: bytes) -> Iterator[tuple[LogStart, bool]]:

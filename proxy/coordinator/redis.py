@@ -39,8 +39,10 @@ from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shard_states import ShardStates
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
+from proxy.coordinator.tombstones import Tombstoned, batched, oldest_of
 from proxy.coordinator.transactions import RedisTransactions
 from proxy.coordinator.view import View
+from proxy.process.clock import wall_clock_ms
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
 
 log = structlog.get_logger()
@@ -256,7 +258,7 @@ class RedisCoordinator:
         self, requests: Sequence[DeleteRequest] | Sequence[RetainRequest], packed: list[bytes]
     ) -> list[LogStart]:
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
-        limits = packing.pack_trim_limits(MAX_ROWS_PER_DELETE_CALL)
+        limits = packing.pack_trim_limits(MAX_ROWS_PER_DELETE_CALL, wall_clock_ms())
         answers: dict[int, LogStart] = {}
         left = list(range(len(keys)))
         while left:
@@ -278,16 +280,15 @@ class RedisCoordinator:
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
         used: list[bool] = []
-        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
-            replies = await self._run_everywhere("use", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
+        for some in batched(segments, MAX_SEGMENTS_PER_CALL):
+            replies = await self._run_everywhere("use", b"".join(some))
             used += [any(flags) for flags in zip(*map(packing.unpack_flags, replies), strict=True)]
         return used
 
     async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
         use: list[SegmentUse] = []
-        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
-            some = b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL])
-            replies = await self._run_everywhere("segment_use", some)
+        for some in batched(segments, MAX_SEGMENTS_PER_CALL):
+            replies = await self._run_everywhere("segment_use", b"".join(some))
             use += [
                 SegmentUse(sum(one.size_bytes for one in uses), sum(one.rows for one in uses))
                 for uses in zip(*map(packing.unpack_segment_use, replies), strict=True)
@@ -301,8 +302,7 @@ class RedisCoordinator:
 
     async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
         unused: list[bytes] = []
-        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
-            some = segments[start : start + MAX_SEGMENTS_PER_CALL]
+        for some in batched(segments, MAX_SEGMENTS_PER_CALL):
             replies = await self._run_everywhere("tombstone", b"".join(some))
             unused_in = list(zip(*map(packing.unpack_flags, replies), strict=True))
             used = [segment for segment, flags in zip(some, unused_in, strict=True) if not all(flags)]
@@ -311,18 +311,18 @@ class RedisCoordinator:
         return unused
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Return the segments that every shard has tombstoned. Others are tombstoned or released again."""
+        """Segments that only some shards have tombstoned are tombstoned or released again."""
+        windows = await self._run_everywhere("garbage", b"tombstones", packing.pack_age(0, limit))
+        found = Tombstoned()
         age = packing.pack_age(older_than_ms, limit)
-        replies = await self._run_everywhere("garbage", b"tombstones", age)
-        found = [set(packing.unpack_segments(reply)) for reply in replies]
-        everywhere = set.intersection(*found)
-        if halves := set.union(*found) - everywhere:
-            await self.tombstone(sorted(halves))
-        return sorted(everywhere)
+        for some in batched(oldest_of(map(packing.unpack_segments, windows), limit), MAX_SEGMENTS_PER_CALL):
+            found.take(some, await self._run_everywhere("tombstoned", b"".join(some), age))
+        await self.tombstone(found.to_tombstone_again)
+        return sorted(found.everywhere)
 
     async def release(self, segments: Sequence[bytes]) -> None:
-        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
-            await self._run_everywhere("release", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
+        for some in batched(segments, MAX_SEGMENTS_PER_CALL):
+            await self._run_everywhere("release", b"".join(some))
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         keys = [partition_key(topic_id, partition) for partition in partitions]

@@ -26,6 +26,7 @@
 -- before it was not applied yet.
 
 local KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED = 56, 89
+local LEFT_OVER_MS = 604800000 -- more than a copy of a view is older than the journal's start
 local ANSWERS_KEPT_MS, KEPT_BEYOND_MS = 3600000, 600000 -- without a time after which it is too late, and beyond it
 local ANSWERS_AT = 9 -- after the time until which they count
 local ANSWERS = '>I4I4' -- how many, and the bytes of each; then all topic IDs and partitions, then all answers
@@ -260,7 +261,9 @@ for index = 1, run_count do
 end
 -- Asked again after `not_after` it is refused before it looks here.
 local count_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
-local kept_ms = string.format('%d', count_ms + KEPT_BEYOND_MS)
+-- A record that is applied later, to an older copy of this shard, must find them. So a view forgets them by its own time
+-- (forget_answers.lua), and the server's expiry only removes what nobody knows any more.
+local kept_ms = string.format('%d', incarnation == JOURNAL_INCARNATION and LEFT_OVER_MS or count_ms + KEPT_BEYOND_MS)
 if new_count == 0 then
   if stored ~= '' and not replays then
     -- A write, so that a caller on another connection who waits for replicas waits for the writes of the first time.

@@ -10,7 +10,8 @@
 local LOWEST_TIMESTAMP = -9007199254740991
 
 local request, growing = ARGV[2], ARGV[3] == '\1'
-local first = growing and tonumber(call('HGET', meta_key, 'floor') or 0) or 0
+local floor = growing and call('HGET', prefix .. 'raised', '')
+local first = floor and parse('>i8', floor) or 0
 
 local now = clock()
 local empty = pack(LOG, first, first, 0, 0, LOWEST_TIMESTAMP, now, first, -1, changed_at, LOG_FORMAT)

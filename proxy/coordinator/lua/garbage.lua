@@ -5,6 +5,5 @@
 -- Answers 16 bytes for each.
 
 local age, most = parse('>I8I4', ARGV[3])
--- The time of the newest write may be ahead of the clock by some ms.
-local until_time = math.max(clock(), written) - age
+local until_time = time_of_ages() - age
 return reply(call('ZRANGEBYSCORE', prefix .. ARGV[2], '-inf', until_time, 'LIMIT', 0, most))

@@ -6,6 +6,7 @@
 -- Errors: RESTORING token, pages: somebody else loads a snapshot, or the server has lost pages; BEHIND position: nobody loads one
 
 local KEPT_MS = 600000 -- as in commit.lua, beyond the time until which answers count
+local LEFT_OVER_MS = '604800000' -- as there
 local token, number = parse('>c16I4', ARGV[2])
 local loading = meta[6]
 if not loading or sub(loading, 1, 1) ~= 'L' then
@@ -41,7 +42,7 @@ end
 local function load_answers(name, value)
   local kept_ms = value and parse('>i8', value) - time_there + KEPT_MS
   if kept_ms and kept_ms > 0 then
-    call('SET', ANSWERS_PREFIX .. name, value, 'PX', string.format('%d', kept_ms))
+    call('SET', ANSWERS_PREFIX .. name, value, 'PX', LEFT_OVER_MS)
     call('ZADD', prefix .. 'answered', string.format('%d', (parse('>i8', value))), name)
   else
     call('UNLINK', ANSWERS_PREFIX .. name)

@@ -12,5 +12,6 @@ local here = server_here()
 if server ~= here then
   return redis.error_reply(string.format('UNPROVED %d %s', sequence, here or ''))
 end
+call('HDEL', meta_key, 'proved') -- a removal comes first: a server without free memory then allows the write, too
 call('HSET', meta_key, 'proved', server)
 return reply({})

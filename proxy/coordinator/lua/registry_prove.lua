@@ -11,5 +11,6 @@ local here = server_here()
 if server ~= here then
   return redis.error_reply(string.format('UNPROVED %d %s', applied, here or ''))
 end
+call('HDEL', prefix .. 'meta', 'proved') -- a removal comes first: a server without free memory then allows the write, too
 call('HSET', prefix .. 'meta', 'proved', server)
 return version

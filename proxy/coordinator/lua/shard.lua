@@ -15,7 +15,8 @@
 --                            rows of a log are neighbours, in the order of their last offsets: the index of the log
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
 -- <prefix>compacted          hash: topic ID and partition -> i64 offset up to which it was compacted
--- <prefix>raised             hash: topic ID and partition -> i64 log end to which unfence.lua raised it
+-- <prefix>raised             hash: topic ID and partition -> i64 log end to which unfence.lua raised it; '' -> i64 offset at which the
+--                            new partitions of a topic that grows begin since then
 -- <prefix>producers          hash: topic ID and partition, producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch,
 --                            oldest first
 -- <prefix>producer_ids       sorted set, all scores 0: the fields of that hash, so that those of one log are neighbours
@@ -100,6 +101,11 @@ local function clock()
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   end
   return now_ms
+end
+
+-- What grace periods are counted by. In a view that is the time by which they began, not that of a server which nobody compares.
+local function time_of_ages()
+  return incarnation == JOURNAL_INCARNATION and written or math.max(clock(), written)
 end
 
 local function packed_state()

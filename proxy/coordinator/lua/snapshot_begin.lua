@@ -8,6 +8,5 @@ if is_new or not here then
   return reply({})
 end
 call('UNLINK', DIRTY_KEY)
-call('ZREMRANGEBYSCORE', prefix .. 'answered', '-inf', string.format('(%d', written)) -- since the copy before: bounded
 call('HSET', meta_key, 'snapshot', 'C' .. token .. here .. string.format('%d', written + longest_ms))
 return reply({ '\1' })

@@ -1,10 +1,16 @@
 -- Part of a shard that is copied to a snapshot; nothing is written.
 --
--- ARGV[2]  kind (1 byte, copying.lua); u32: about how many bytes; the rest: the place where the call before stopped, '0' at first
--- Answers u32 length, the place where this call stopped ('0': at the end), then ENTRY by ENTRY.
+-- ARGV[2]  token (16 hex digits); kind (1 byte, copying.lua); u32: about how many bytes; the rest: the place where the call before
+--          stopped, '0' at first
+-- Answers u32 length, the place where this call stopped ('0': at the end), then ENTRY by ENTRY. The place is empty if this copy does not
+-- count any more, or was begun on another server: of two primaries each has records that the other one has not applied yet.
 
 local MEMBERS, COUNT = 50, '200'
-local kind, most_bytes, from = parse('>c1I4', ARGV[2])
+local token, kind, most_bytes, from = parse('>c16c1I4', ARGV[2])
+local copying = 'C' .. token .. (server_here() or NO_SERVER)
+if not meta[6] or sub(meta[6], 1, #copying) ~= copying then
+  return reply({ pack('>I4', 0) })
+end
 local place = sub(ARGV[2], from)
 local parts, bytes = { '' }, 0
 

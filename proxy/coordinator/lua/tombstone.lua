@@ -6,7 +6,7 @@
 -- A segment in use is removed from the garbage of this shard: it becomes garbage again when its last use ends.
 
 local request = ARGV[2]
-local now = clock()
+local now = math.max(clock(), written) -- a clock that has gone back must not make it older
 local segments, parts, freed = {}, {}, 0
 for at = 1, #request, 16 do
   local segment = sub(request, at, at + 15)

@@ -3,7 +3,8 @@
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), i64 offset to delete before (-1 the high watermark, -2 none),
 --          i64 retention in ms, i64 retention in bytes (-1 for none), u8 1 if time is append time
--- ARGV[3]  u32: most rows
+-- ARGV[3]  u32: most rows; i64: the caller's time in ms, by which records are no older than by the shard's. If the shard's clock is ahead,
+--          or was for a moment, retention must not free what is younger by the caller's.
 -- Answers, per request: i16 error, i64 log start, u8 1 if there is more to free; call again then.
 --
 -- Retention works as in Kafka's UnifiedLog, with a row instead of a segment: it frees rows from the oldest on, as long as the
@@ -16,8 +17,8 @@ local HIGH_WATERMARK, NO_OFFSET, NO_TIMESTAMP = -1, -2, -1
 local PAGE = 16 -- members of an index
 
 local request = ARGV[2]
-local budget = parse('>I4', ARGV[3])
-local now = clock()
+local budget, callers_time = parse('>I4i8', ARGV[3])
+local now = math.min(clock(), callers_time)
 
 local bytes_freed, rows_freed, removed, more_bytes, trimmed, changed = {}, {}, 0, 0, {}, false
 local on_request = false -- true if a DeleteRecords has moved a log start

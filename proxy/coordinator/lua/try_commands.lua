@@ -31,7 +31,6 @@ local TRIED = {
   { 'ZSCAN', sorted, '0', 'COUNT', '10' },
   { 'ZREM', sorted, 'member' },
   { 'ZREMRANGEBYLEX', sorted, '-', '+' },
-  { 'ZREMRANGEBYSCORE', sorted, '-inf', '1' },
   { 'SET', text, '1', 'PX', '60000' },
   { 'GET', text },
   { 'APPEND', text, '2' },

@@ -53,7 +53,8 @@ end
 
 give_up(all_lost, raise)
 must_last = written
-call('HSET', meta_key, 'floor', floor, 'state', packed_state())
+call('HSET', meta_key, 'state', packed_state())
+call('HSET', prefix .. 'raised', '', pack('>i8', floor)) -- a partition of no log: snapshots have it, too
 for at = 1, #changed, 1000 do
   call('HSET', logs_key, unpack(changed, at, math.min(at + 999, #changed)))
   call('HSET', prefix .. 'raised', unpack(raised_to, at, math.min(at + 999, #changed)))

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import loading
-from proxy.coordinator.copying import copy_shard
+from proxy.coordinator.copying import CopyGivenUp, copy_shard
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, PartitionRun
 from proxy.coordinator.journal_records import RULES
 from proxy.coordinator.redis import RedisCoordinator
@@ -130,6 +130,39 @@ async def test_a_wiped_store_is_rebuilt_from_a_snapshot_and_the_records_after_it
     )
     assert reported(again.batches) == [(0, 5, False), (0, 8, False)], "the retry of a commit before the snapshot"
     assert reported(await commit(newcomer.coordinator, plain(1))) == [(0, 15, False)]
+
+
+async def test_partitions_of_a_topic_that_grows_begin_after_lost_offsets_in_a_rebuilt_store(
+    make_proxy, client: Redis, store: Store, journal: MemoryJournal
+) -> None:
+    """The place was noted by `unfence`, before the shard became a view of the journal."""
+    proxy = make_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    for shard in range(SHARDS):
+        await client.hset(f"{shard_prefix(shard)}raised", "", (1_000).to_bytes(8, "big"))
+    await filled(make_proxy)
+    wipe(store)
+    newcomer = make_proxy()
+    await newcomer.coordinator.create_logs(TOPIC, [5], growing=True)
+    (log,) = await newcomer.coordinator.describe(TOPIC, [5])
+    assert log is not None
+    assert log.log_start_offset == 1_000
+
+
+async def test_pages_of_another_primary_are_in_no_snapshot(make_proxy, client: Redis) -> None:
+    """It has not applied the same records, and has begun no copy with this token."""
+    proxy = await filled(make_proxy)
+    pages = 0
+
+    async def keep(_: bytes) -> None:
+        nonlocal pages
+        pages += 1
+        if pages == 1:
+            await client.hset(f"{shard_prefix(SHARD)}meta", "snapshot", "C" + "0" * 70)
+
+    with pytest.raises(CopyGivenUp):
+        await copy_shard(proxy.view, SHARD, 100, keep)
+    assert pages == 1
 
 
 async def test_answers_to_commits_are_in_a_snapshot_of_a_rebuilt_store(
