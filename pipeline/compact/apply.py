@@ -74,7 +74,7 @@ class Applier:
             self.stop(log, State.FAILED)
 
     def begin(self, chunk: int, not_after_ms: int) -> None:
-        """Take the time until which the swaps of a chunk may be done, which is handed out now."""
+        """Take the time until which the swaps of a chunk may be done, which is handed out now; others have none."""
         self._not_after_ms[chunk] = not_after_ms
 
     async def take(self, chunk: int, answer: ChunkAnswer | str) -> None:
@@ -107,7 +107,7 @@ class Applier:
         for one in answer.spans:
             await self._take_span(one)
         rewritten = [one for one in answer.spans if one.outcome is Outcome.REWRITTEN]
-        await self._swap(rewritten, self._not_after_ms.pop(number))
+        await self._swap(rewritten, self._not_after_ms.pop(number, 0))
         await self._end(span.log for span in chunk if self._last_chunk[span.log] == number)
 
     async def _take_span(self, answer: SpanAnswer) -> None:

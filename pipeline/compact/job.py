@@ -218,7 +218,7 @@ class _CompactJob(Driver):
         def live() -> Iterator[int]:
             for number, chunk in enumerate(plan.chunks):
                 if any(applier.states[span.log] is State.UNDER_WAY for span in chunk):
-                    applier.begin(number, swap_before_ms(self._stores))
+                    applier.begin(number, 0 if self._context.dry_run else swap_before_ms(self._stores))
                     yield number
                 else:
                     self._call(applier.take(number, ChunkAnswer()))

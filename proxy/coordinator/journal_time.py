@@ -31,6 +31,14 @@ class Deadline(int):
         self.leaps = leaps
         return self
 
+    def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
+        """Return what `__new__` gets from a pickle: a task takes its deadline along, and comes back with it."""
+        return int(self), self.leaps
+
+    def earlier(self, other: Deadline) -> Deadline:
+        """Return a deadline that is kept if both are: by the fewer leaps too."""
+        return Deadline(min(int(self), int(other)), min(self.leaps, other.leaps))
+
 
 class _Leap(NamedTuple):
     """Keeps what was known of a shard before its time leapt."""

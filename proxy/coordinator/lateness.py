@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.coordinator.interface import Coordinator
+from proxy.coordinator.journal_time import Deadline
 
 
 def no_later(not_after_ms: int, coordinator: Coordinator, within_ms: int) -> int:
@@ -13,4 +14,6 @@ def no_later(not_after_ms: int, coordinator: Coordinator, within_ms: int) -> int
     soon_ms = coordinator.deadline_ms(within_ms) if within_ms else None
     if soon_ms is None:
         return not_after_ms
+    if isinstance(not_after_ms, Deadline) and isinstance(soon_ms, Deadline):
+        return not_after_ms.earlier(soon_ms)
     return min(not_after_ms, soon_ms) if not_after_ms else soon_ms

@@ -50,8 +50,6 @@ class Tombstoned:
 
     @property
     def to_tombstone_again(self) -> list[bytes]:
-        """Return the halves, or a young one if nothing else is to be done.
-
-        A shard to which nobody writes has no time by which its tombstones become old.
-        """
-        return self._halves or ([] if self.everywhere else self._young[:1])
+        """Return the halves, and a young one: a shard to which nobody writes has no time by which tombstones become
+        old."""
+        return self._halves + self._young[:1]

@@ -7,7 +7,7 @@
 if incarnation == JOURNAL_INCARNATION then
   incarnation, must_last = new_incarnation, written
   life = pack(LIFE, incarnation .. (server_here() or NO_SERVER), 0, 0, 0)
-  call('UNLINK', prefix .. 'dirty')
+  call('UNLINK', prefix .. 'answered', prefix .. 'dirty')
   call('HDEL', meta_key, 'proved', 'snapshot')
   call('HSET', meta_key, 'state', packed_state(), 'lives', life)
 end

@@ -316,7 +316,9 @@ if member_count > 0 then
   end
 end
 if stored == '' then
-  call('ZADD', prefix .. 'answered', string.format('%d', now + count_ms), segment)
+  if incarnation == JOURNAL_INCARNATION then
+    call('ZADD', prefix .. 'answered', string.format('%d', now + count_ms), segment)
+  end
   call('SET', answers_key, pack('>i8', now + count_ms) .. new_answers, 'PX', kept_ms)
 else
   call('APPEND', answers_key, new_answers)

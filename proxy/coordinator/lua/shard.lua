@@ -22,7 +22,7 @@
 -- <prefix>producer_ids       sorted set, all scores 0: the fields of that hash, so that those of one log are neighbours
 -- <prefix>answers:…          string by pass and segment, which grows: i64 time in ms after which it does not count, then
 --                            ANSWERS as commit.lua gave them, and so on; expires
--- <prefix>answered           sorted set by that time: the segments of such answers; snapshot_begin.lua drops those that do not count
+-- <prefix>answered           in a view: sorted set by that time: the segments of such answers (forget_answers.lua)
 -- <prefix>reply:…            string by pass and position: the reply to a record of the journal (journal.lua); expires
 -- <prefix>segments           hash: segment -> USE
 -- <prefix>dirty              sorted set, all scores 0: what has changed since it was copied to a snapshot (copying.lua)

@@ -75,6 +75,18 @@ async def test_tombstones_become_old_although_nobody_writes(view, journal: Memor
     assert await view.tombstoned(MINUTE_MS, 10) == [segment]
 
 
+async def test_an_object_that_can_not_be_deleted_stops_no_time(view, journal: MemoryJournal) -> None:
+    stuck, segment = bytes(16), os.urandom(16)
+    await view.tombstone([stuck])
+    for shard in range(SHARDS):
+        journal.ahead_ms[shard] = 2 * MINUTE_MS
+    await view.tombstone([segment])
+    for shard in range(SHARDS):
+        journal.ahead_ms[shard] = 4 * MINUTE_MS
+    assert await view.tombstoned(MINUTE_MS, 10) == [stuck]
+    assert set(await view.tombstoned(MINUTE_MS, 10)) == {stuck, segment}
+
+
 async def test_shards_that_list_tombstones_in_another_order_stop_nothing(view, client: Redis) -> None:
     segments = [bytes([number]) * 16 for number in range(60)]
     for shard in range(SHARDS):
@@ -107,6 +119,15 @@ async def test_answers_to_a_commit_are_there_as_long_as_an_older_copy_may_need_t
     await commit(view)
     await copy_shard(view.view, SHARD, 65_536, keep)
     assert not await client.exists(key)
+
+
+async def test_a_store_without_a_journal_lists_no_answers(make_coordinator: MakeCoordinator, client: Redis) -> None:
+    """Nothing would ever remove them from the list."""
+    coordinator = make_coordinator()
+    await coordinator.create_logs(TOPIC, [0])
+    await commit(coordinator)
+    assert [key async for key in client.scan_iter(match="*answers:*")]
+    assert [key async for key in client.scan_iter(match="*answered")] == []
 
 
 async def test_a_server_that_starts_full_can_be_proved_and_freed(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import pytest
 
 from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun
+from proxy.coordinator.lateness import no_later
 from proxy.coordinator.redis import RedisCoordinator
 from tests.integration.coordinator.conftest import MakeCoordinator
 from tests.integration.coordinator.contract import TOPIC, plain
@@ -113,6 +115,18 @@ async def test_a_clock_that_becomes_known_moves_no_deadline(proxies, journal: Me
     assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR
     assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR, "it does not leap with the shard"
     assert await error(first) == 0
+
+
+async def test_what_was_begun_before_a_leap_gets_no_time_anew(proxies, journal: MemoryJournal) -> None:
+    """The leap may show that this process was stopped, and its clock with it."""
+    first, _ = proxies
+    begun_ms = first.deadline_ms(10 * LIMIT_MS)
+    journal.ahead_ms[SHARD] = 20 * LIMIT_MS
+    assert await error(first) == STORAGE_ERROR
+    taken_along = pickle.loads(pickle.dumps(begun_ms))
+    for deadline_ms in (begun_ms, no_later(begun_ms, first, LIMIT_MS), no_later(taken_along, first, LIMIT_MS)):
+        assert await error_before(first, 0, deadline_ms) == STORAGE_ERROR
+    assert await error_before(first, 0, no_later(0, first, LIMIT_MS)) == 0
 
 
 async def test_a_proxy_that_helps_learns_of_a_leap(proxies, journal: MemoryJournal) -> None:

@@ -198,6 +198,19 @@ async def test_all_rows_of_an_object_are_swapped_before_it_can_be_freed_and_dele
     assert coordinator.not_after_ms == [not_after_ms, not_after_ms]
 
 
+async def test_a_chunk_that_is_not_handed_out_swaps_nothing() -> None:
+    """Its log was stopped before."""
+    applied = Applier(Coordinator(), PLAN)  # type: ignore[arg-type]
+    for log in range(2):
+        applied.stop(log, State.FAILED)
+
+    for chunk in range(3):
+        await applied.take(chunk, ChunkAnswer())
+
+    assert applied.states == [State.FAILED, State.FAILED]
+    assert applied.swaps == 0
+
+
 async def test_a_log_waits_for_its_own_chunks_alone() -> None:
     coordinator = Coordinator()
     alone = [Span(log, 0, 20, 1, 1) for log in range(2)]
