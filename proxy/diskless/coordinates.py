@@ -142,9 +142,7 @@ class Coordinates:
         self.on_open_transaction: Callable[[bytes, int], None] = lambda topic_id, partition: None
         """Called when an announcement says that a transaction is open in a log."""
 
-    async def locate(
-        self, requests: Sequence[FindRequest], *, trust_ends: bool, committed: bool = False
-    ) -> list[LogAnswer]:
+    async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool, committed: bool) -> list[LogAnswer]:
         """Return the rows for each request; KAFKA_STORAGE_ERROR if only the coordinator knows them and does not answer.
 
         With `trust_ends` a cached high watermark counts as the end of the log. A reader may do that if it has asked the
@@ -165,7 +163,8 @@ class Coordinates:
                 self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
             for place, answer in zip(unknown, found, strict=True):
                 if answer.error_code == KAFKA_STORAGE_ERROR:
-                    answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
+                    old = self._remembered(requests[place], trust_ends, committed=committed, also_old=True)
+                    answers[place] = old or answer
                 else:
                     self._learn(requests[place], answer)
                     answers[place] = (
@@ -256,7 +255,7 @@ class Coordinates:
         self._ahead.forget(topic_id)
 
     def _remembered(
-        self, request: FindRequest, trust_ends: bool, *, committed: bool = False, also_old: bool = False
+        self, request: FindRequest, trust_ends: bool, *, committed: bool, also_old: bool = False
     ) -> LogAnswer | None:
         """`also_old`: rows that have been known for long, too."""
         answer = self._in_tail(request, trust_ends, committed=committed, also_old=also_old)
@@ -275,7 +274,7 @@ class Coordinates:
         too_old = now_s - tail.confirmed_s > self.max_age_s
         if request.offset == tail.high_watermark and trust_ends and not too_old:
             return tail.answer(())
-        if committed and not trust_ends and request.offset >= tail.last_stable_offset:
+        if committed and not (trust_ends or also_old) and request.offset >= tail.last_stable_offset:
             return None
         tail.age(now_s)
         also_old = (also_old or now_s < self._old_are_true_until_s) and not too_old

@@ -167,7 +167,7 @@ class DisklessReader:
         wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
         for _ in range(_MAX_LOOKS):
             self.coordinates.forget(request.topic_id)
-            (located,) = await self.coordinates.locate([wanted], trust_ends=False)
+            (located,) = await self.coordinates.locate([wanted], trust_ends=False, committed=request.committed)
             answer = _readable(request, located)
             if answer.rows[:1] == (gone,):
                 self._throttled_log.error(

@@ -69,8 +69,9 @@ async def following(partitions=2):
             await task
 
 
-async def locate(coordinates, offset, *, partition=0, trust_ends=False, max_bytes=LARGE):
-    (answer,) = await coordinates.locate([FindRequest(TOPIC, partition, offset, max_bytes)], trust_ends=trust_ends)
+async def locate(coordinates, offset, *, partition=0, trust_ends=False, max_bytes=LARGE, committed=False):
+    request = FindRequest(TOPIC, partition, offset, max_bytes)
+    (answer,) = await coordinates.locate([request], trust_ends=trust_ends, committed=committed)
     return answer
 
 
@@ -213,7 +214,7 @@ async def test_without_the_coordinator_cached_rows_are_still_used():
         await locate(coordinates, 0)
         coordinator.down = True
         known, unknown = await coordinates.locate(
-            [FindRequest(TOPIC, 0, 0, LARGE), FindRequest(TOPIC, 1, 0, LARGE)], trust_ends=False
+            [FindRequest(TOPIC, 0, 0, LARGE), FindRequest(TOPIC, 1, 0, LARGE)], trust_ends=False, committed=False
         )
         assert (known.error_code, len(known.rows)) == (NONE, 1)
         assert unknown.error_code == KAFKA_STORAGE_ERROR

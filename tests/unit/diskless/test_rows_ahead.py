@@ -153,7 +153,8 @@ async def test_a_lost_subscription_and_a_deleted_topic_end_their_use() -> None:
             assert coordinator.asked == asked + 1
 
 
-async def test_a_transaction_that_is_aborted_later_is_never_read_as_committed() -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_transaction_that_is_aborted_later_is_never_read_as_committed(is_away: bool) -> None:
     async with long_log(20) as (coordinator, coordinates):
         batch = ProposedBatch(100, 1, 0, PRODUCER, 0, 0, 2, 0)
         (run,) = await coordinator.commit(bytes(16), [PartitionRun(TOPIC, 0, 1, (batch,))])
@@ -164,6 +165,11 @@ async def test_a_transaction_that_is_aborted_later_is_never_read_as_committed() 
         aborted = Marker(0, PRODUCER, 0, 0, False, 1_000)
         await coordinator.transactions.apply_markers([MarkersRead(TOPIC, 0, 0, 1, 0, (aborted,))])
         await turns()
+        if is_away:
+            coordinator.down = True
+            assert len((await locate(coordinates, 20, max_bytes=200)).rows) == 2
+            assert (await locate(coordinates, 20, max_bytes=200, committed=True)).error_code == KAFKA_STORAGE_ERROR
+            coordinator.down = False
         answers = await read(coordinates, 18, 30, committed=True)
         (answer,) = (answer for answer in answers if any(row.base_offset == 20 for row in answer.rows))
         assert [(one.first_offset, one.producer_id) for one in answer.aborted] == [(20, PRODUCER)]
