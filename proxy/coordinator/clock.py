@@ -1,5 +1,5 @@
-"""A clock for leases that the store counts too: it goes on while the machine is suspended, as the store's clock
-does."""
+"""Clocks: one for leases that the store counts too, which goes on while the machine is suspended, as the store's clock
+does, and the one on the wall."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def running_ms() -> int:
     """Return milliseconds of a clock that is never set, and that goes on during a suspend if the system has such a
     clock."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+def wall_ms() -> int:
+    """Return milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
+
+import structlog
 
 from proxy.coordinator.carrying import LOOKING, CarriedReply, Refused, StoreTrust, check_trust
 from proxy.coordinator.interface import CoordinatorUnavailable
@@ -13,7 +14,8 @@ from proxy.coordinator.journal_records import JournalledCall
 from proxy.coordinator.packing_state import LOOKS, READS, TIDIES, ShardState
 from proxy.coordinator.view import Late, View
 from proxy.coordinator.view_calls import JOURNALLED
-from proxy.telemetry.throttled_log import ThrottledLog
+
+log = structlog.get_logger()
 
 _TIDYING = frozenset({"pack"})
 """Scripts that change how records are kept, and no answer."""
@@ -28,7 +30,6 @@ class JournalledCarrier:
         self.bytes_received = 0
         self._view = view
         self._trust = trust
-        self._throttled_log = ThrottledLog(time.monotonic)
         self._why_refused: dict[int, str] = {}
         """Why no record of a shard was appended, the last time."""
         self._failing: set[int] = set()
@@ -78,7 +79,7 @@ class JournalledCarrier:
         try:
             reply = await self._view.apply(shard, appended, call)
         except Late:
-            self._throttled_log.warning(
+            log.warning(
                 "journal_record_late",
                 shard=shard,
                 reason="it was appended too late, or a broker's clock leapt ahead",
