@@ -134,7 +134,7 @@ def test_log_answers_round_trip(found: list[list[Row]]) -> None:
 def test_announcements_round_trip(found: list[tuple[list[Row], bool]]) -> None:
     aborted = (AbortedTransaction(8, 2, 2**62, 9),)
     announcements = [
-        Announcement(TOPIC, index, tuple(some), index, end, 5 if open_ or not some else end, aborted * open_)
+        Announcement(TOPIC, index, tuple(some), index, end, end - 1 if open_ or not some else end, aborted * open_)
         for index, (some, open_) in enumerate(found)
         for end in [some[-1].last_offset + 1 if some else 7]
     ]
