@@ -26,10 +26,9 @@ _DRAINED = Struct(">BI")
 _SEQUENCE = Struct(">8xQ")
 _POSITION = Struct(">q")
 
-Keep = Callable[[bytes], Awaitable[None]]
-
-
 _GIVEN_UP = "the shard was emptied, has moved to another server, or changed too much meanwhile"
+
+Keep = Callable[[bytes], Awaitable[None]]
 
 
 class CopyGivenUp(Exception):

@@ -18,6 +18,12 @@ end
 local ANSWERS_KIND, ANSWERS_PREFIX, DIRTY_KEY = 'a', prefix .. 'answers:' .. pass, prefix .. 'dirty'
 local UNTIL_AT = 34 -- in meta's field `snapshot`, after C, token and server
 
+-- Whether the copy with this token was begun on this server, and still counts.
+local function is_copied_as(token)
+  local copying = 'C' .. token .. (server_here() or NO_SERVER)
+  return meta[6] and sub(meta[6], 1, #copying) == copying
+end
+
 if meta[6] and sub(meta[6], 1, 1) == 'C' and (mode == APPLIES or mode == TIDIES) then
   local plain, KINDS = call, kinds_of_keys()
   local function note(kind, names, first, step)

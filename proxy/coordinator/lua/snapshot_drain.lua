@@ -6,8 +6,7 @@
 
 local MEMBERS = 50
 local token, most_bytes = parse('>c16I4', ARGV[2])
-local copying = 'C' .. token .. (server_here() or NO_SERVER)
-if not meta[6] or sub(meta[6], 1, #copying) ~= copying or is_new then
+if not is_copied_as(token) or is_new then
   return reply({ pack('>BI4', 0, 0) })
 end
 local parts, bytes, is_end = { '' }, 0, false

@@ -7,8 +7,7 @@
 
 local MEMBERS, COUNT = 50, '200'
 local token, kind, most_bytes, from = parse('>c16c1I4', ARGV[2])
-local copying = 'C' .. token .. (server_here() or NO_SERVER)
-if not meta[6] or sub(meta[6], 1, #copying) ~= copying then
+if not is_copied_as(token) then
   return reply({ pack('>I4', 0) })
 end
 local place = sub(ARGV[2], from)
