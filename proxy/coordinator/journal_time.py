@@ -83,7 +83,7 @@ class JournalTime:
         """Return the time in ms by which deadlines are computed: it goes on evenly, whichever clocks become known."""
         return self._own_ms + running_ms()
 
-    def deadline(self, within_ms: int) -> Deadline:
+    def deadline_ms(self, within_ms: int) -> Deadline:
         """Return a deadline so much later than now."""
         return Deadline(self.own_ms() + within_ms, self._forgotten + len(self._leaps))
 

@@ -108,8 +108,7 @@ class RedisCoordinator:
         return self.shards.store_time_ms() if of_journal is None else of_journal
 
     def deadline_ms(self, within_ms: int) -> int | None:
-        now_ms = self.shards.store_time_ms()
-        return self.view.time.deadline(within_ms) if self.view else None if now_ms is None else now_ms + within_ms
+        return (self.shards if self.view is None else self.view.time).deadline_ms(within_ms)
 
     @property
     def bytes_sent(self) -> int:

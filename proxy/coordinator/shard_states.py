@@ -49,6 +49,11 @@ class ShardStates:
         """Return the store's time in ms since 1970, known from the last answer to `touch` or `look`; else None."""
         return None if self._store_ahead_ms is None else self._store_ahead_ms + running_ms()
 
+    def deadline_ms(self, within_ms: int) -> int | None:
+        """Return the store's time so much later than now; None if it is not known yet."""
+        now_ms = self.store_time_ms()
+        return None if now_ms is None else now_ms + within_ms
+
     async def look(self, known: Mapping[int, ShardState] | None = None) -> list[ShardLook]:
         """Return the state of each shard, fenced or not; nothing is changed by it.
 
