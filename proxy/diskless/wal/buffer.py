@@ -384,7 +384,7 @@ class WalBuffer:
         report(reports)
 
     def _note_failed(self, segment: WaitingSegment, partition: Partition) -> None:
-        for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():
+        for (producer_id, epoch), sequence in segment.first.pop(partition, {}).items():
             self.failures.note(*partition, producer_id, epoch, sequence)
 
 

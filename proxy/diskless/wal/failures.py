@@ -10,8 +10,11 @@ import asyncio
 from collections import OrderedDict
 
 KEPT_S = 5.0
-"""How long a failure counts. Requests in flight after a failed batch arrive much earlier. A producer that continues
-through another proxy, or abandons the batch, must not wait for long."""
+"""How long a failure counts, if the log is likely to know the producer, and so would reject what comes too early. A
+producer that continues through another proxy, or abandons the batch, must not wait for long."""
+FIRST_KEPT_S = 60.0
+"""How long the failure of a producer's very first batch counts. Nothing else stops its successor, which comes late if the
+proxy does not read the connection for want of memory."""
 _MAX_FAILURES = 10_000
 """Producers in partitions; the oldest failures make room."""
 _SEQUENCES = 1 << 31
@@ -33,7 +36,7 @@ class FailedBatches:
         producer = topic_id, partition, producer_id, epoch
         now_s = asyncio.get_running_loop().time()
         known = self._failed.get(producer)
-        if known is not None and now_s - known[1] <= KEPT_S and not _is_after(known[0], base_sequence):
+        if known is not None and now_s - known[1] <= _kept_s(known[0]) and not _is_after(known[0], base_sequence):
             base_sequence = known[0]
         self._failed[producer] = base_sequence, now_s
         self._failed.move_to_end(producer)
@@ -51,10 +54,17 @@ class FailedBatches:
         if known is None:
             return False
         failed_sequence, failed_at_s = known
-        if asyncio.get_running_loop().time() - failed_at_s > KEPT_S or base_sequence == failed_sequence:
+        if (
+            asyncio.get_running_loop().time() - failed_at_s > _kept_s(failed_sequence)
+            or base_sequence == failed_sequence
+        ):
             del self._failed[producer]
             return False
         return _is_after(base_sequence, failed_sequence)
+
+
+def _kept_s(failed_sequence: int) -> float:
+    return KEPT_S if failed_sequence else FIRST_KEPT_S
 
 
 def _is_after(sequence: int, other: int) -> bool:

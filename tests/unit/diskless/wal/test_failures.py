@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.diskless.wal import failures as module
 from proxy.diskless.wal.failures import FailedBatches
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
-from tests.unit.diskless.wal.buffer_doubles import Coordinator, Producer, Storage, make
+from tests.unit.diskless.wal.buffer_doubles import Coordinator, Producer, Storage, make, turns
 
 TOPIC = b"t" * 16
 
@@ -77,6 +77,10 @@ async def test_a_failure_counts_for_a_while_and_for_its_epoch_only(monkeypatch: 
     assert not failures.comes_too_early(TOPIC, 0, 7, 0, 9), "it came before"
     monkeypatch.setattr(module, "KEPT_S", -1.0)
     assert not failures.comes_too_early(TOPIC, 0, 7, 0, 11)
+    failures.note(TOPIC, 0, 7, 0, 0)
+    assert failures.comes_too_early(TOPIC, 0, 7, 0, 1), "the log does not know the producer"
+    monkeypatch.setattr(module, "FIRST_KEPT_S", -1.0)
+    assert not failures.comes_too_early(TOPIC, 0, 7, 0, 1)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 1_000), st.integers(1, 1_000))
@@ -103,3 +107,20 @@ async def test_no_more_failures_are_kept_than_may_be(monkeypatch: pytest.MonkeyP
     assert [failures.comes_too_early(TOPIC, 0, producer_id, 0, 1) for producer_id in range(3)] == [False, True, True]
     failures.note(TOPIC, 0, -1, -1, -1)
     assert failures.comes_too_early(TOPIC, 0, 1, 0, 1), "a plain producer's failure is none"
+
+
+async def test_a_segment_that_lost_a_batch_and_got_an_earlier_one_notes_the_earlier_one() -> None:
+    producer, storage = await after_other_records(Storage())
+    storage.plans = [(0, False), (0, False)]
+    producer.append(idempotent=True)
+    producer.wal.flush()
+    producer.append(idempotent=True)  # into the segment that is open when the first one fails
+    await turns()
+    assert producer.codes() == {0: KAFKA_STORAGE_ERROR, 1: KAFKA_STORAGE_ERROR}
+    producer.appended[0] = 0
+    producer.append(idempotent=True)
+    await producer.wal.drain()
+    producer.appended[0] = 1
+    producer.append(idempotent=True)
+    await producer.wal.drain()
+    assert [one.error_code for *_, one in producer.outcomes] == 4 * [KAFKA_STORAGE_ERROR], "the first is still missing"
