@@ -3,7 +3,8 @@
 The work is `produce_rules.prepare_batch`: decompress, look at each record's time, compress again. While a batch of a
 partition is being worked on, later batches of the partition wait, so the order of arrival stays. Topics take turns at
 the threads, so many slow batches of one topic hardly delay another topic's. The size of the new batch is charged to the
-memory budget. Above the budget, only one batch is worked on, and only while no new batch waits for its commit.
+memory budget. Above the budget, new batches may fill a share of it, which clients that wait for memory leave no room
+for otherwise; beyond that share, only one batch is worked on, and only while no new batch waits for its commit.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from proxy.records.compression import NONE
 
 log = structlog.get_logger()
 
+_SHARE_ABOVE_BUDGET = 8
+"""Part of the budget that new batches may hold if the budget is spent: an eighth."""
 _Prepared = tuple[memoryview, BatchHeader]
 _Partition = tuple[bytes, int]
 
@@ -89,6 +92,8 @@ class Intake:
         self.max_records = max_records
         self._most_threads = threads
         self._busy_threads = 0
+        self._busy_bytes = 0
+        """Bytes of the batches that they work on."""
         self._made_bytes = 0
         """Bytes of batches that the threads made and that are not settled yet."""
         self._undone: dict[bytes, deque[_Work]] = {}
@@ -176,7 +181,9 @@ class Intake:
         loop = asyncio.get_running_loop()
         while self._undone and self._busy_threads < self._most_threads:
             idle = not self._busy_threads and not self._made_bytes
-            if not idle and self._memory.used_bytes >= self._memory.limit_bytes:
+            limit_bytes = self._memory.limit_bytes
+            has_share = self._busy_bytes + self._made_bytes < limit_bytes // _SHARE_ABOVE_BUDGET
+            if not idle and not has_share and self._memory.used_bytes >= limit_bytes:
                 return  # what was made is settled some time, and then there is room, or nothing that is waited for
             topic_id, works = next(iter(self._undone.items()))
             work = works.popleft()
@@ -184,11 +191,13 @@ class Intake:
             if works:
                 self._undone[topic_id] = works
             self._busy_threads += 1
+            self._busy_bytes += len(work.batch)
             done = loop.run_in_executor(self._threads, self._prepare, *work[2:])
             done.add_done_callback(partial(self._work_done, work))
 
     def _work_done(self, work: _Work, done: asyncio.Future[_Prepared]) -> None:
         self._busy_threads -= 1
+        self._busy_bytes -= len(work.batch)
         if done.cancelled():
             return  # by `close`, which has reported to everyone
         error = done.exception()

@@ -205,6 +205,7 @@ async def test_a_recompressed_batch_is_charged_until_it_is_settled(producer: Pro
 
 async def test_above_the_memory_budget_batches_are_made_one_after_another(producer: Producer) -> None:
     producer.buffer.kept = []
+    producer.memory.resize(8)
     producer.memory.take(LARGE)
     for number in range(3):
         producer.append(number, TO_ZSTD, codec=GZIP, partition=number)
@@ -216,6 +217,17 @@ async def test_above_the_memory_budget_batches_are_made_one_after_another(produc
         assert len(producer.buffer.kept) == number + 1
         producer.buffer.kept[number](Outcome(NO_ERROR))
     assert producer.memory.used_bytes == LARGE
+
+
+async def test_clients_that_wait_for_memory_do_not_stop_the_threads(producer: Producer) -> None:
+    """The budget stays spent: memory that is given back goes to the next one of them."""
+    producer.buffer.kept = []
+    producer.memory.take(LARGE)
+    for number in range(3):
+        producer.append(number, TO_ZSTD, codec=GZIP, partition=number)
+    async with asyncio.timeout(10):
+        await producer.intake.drain()
+    assert len(producer.buffer.kept) == 3
 
 
 async def test_topics_take_turns(monkeypatch) -> None:
