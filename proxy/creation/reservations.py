@@ -70,11 +70,14 @@ class Reservations:
         """Reservations that this proxy could not finish, which no other proxy settles as long as their owner lives; and
         whether the placeholder topic was surely never created, so that a topic of that name is another one."""
 
-    async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
+    async def open(self, name: str, topic_id: bytes, partitions: int, *, known_before: bool = False) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
-        any more."""
+        any more.
+
+        `known_before`: the topic may have been open before a loss that was accepted, and so had records.
+        """
         known = self._topics.find(topic_id)
-        growing = known is not None and known.state == "live"
+        growing = known_before or (known is not None and known.state == "live")
         await self._coordinator.create_logs(topic_id, range(partitions), growing=growing)
         try:
             await self._topics.registry.activate(name, topic_id, partitions)
@@ -213,7 +216,10 @@ class Reservations:
         return False
 
     async def keep_settling(self) -> None:
-        """Settle, forever, reservations of proxies that have left the fleet, and those that this proxy left."""
+        """Settle, forever, reservations of proxies that have left the fleet, and own ones that nothing works on.
+
+        A registry whose loss was accepted may have a reservation again that this proxy had finished.
+        """
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s, fleet_settings = self._now(), self._settings
@@ -223,7 +229,7 @@ class Reservations:
                 topic.name: topic
                 for topic in self._topics.all()
                 if (topic.state == "reserved" and topic.owner not in fleet)
-                or (topic.state == "reserved" and topic.owner == own and topic.name in self._left)
+                or (topic.state == "reserved" and topic.owner == own and topic.name not in self._under_way)
                 or (topic.state == "live" and topic.name in self._left)
             }
             self._orphaned_since_s = {
@@ -265,7 +271,7 @@ class Reservations:
             )
             return
         if shadow is not None and shadow.topic_id is not None:
-            await self.open(topic.name, shadow.topic_id, shadow.partition_count)
+            await self.open(topic.name, shadow.topic_id, shadow.partition_count, known_before=True)
             self._left.pop(topic.name, None)
         elif len(known) > 1:
             return  # a broker lags behind: the one with the shadow, or one that still knows a deleted topic of the name

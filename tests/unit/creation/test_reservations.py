@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -145,6 +146,18 @@ async def test_a_reservation_that_its_live_owner_could_not_open_is_opened_later(
     one.leave("a")
     await sweep(one)
     assert states(registry) == ["live"]
+
+
+async def test_a_finished_reservation_of_this_proxy_that_came_back_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of the topic's opening was accepted: it may have had records."""
+    registry = Registry()
+    one = settling(registry)
+    await registry.reserve("a", 2, {}, "owner")
+    create_logs = AsyncMock(wraps=one._coordinator.create_logs)
+    monkeypatch.setattr(one._coordinator, "create_logs", create_logs)
+    await sweep(one)
+    assert states(registry) == ["live"]
+    create_logs.assert_awaited_once_with(TOPIC_ID, range(2), growing=True)
 
 
 async def test_a_dead_owners_reservation_is_opened_when_all_brokers_know_the_placeholder() -> None:
