@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import Beaten, ProxyRecord, SeenProxy
 from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_MARK,
@@ -109,13 +109,24 @@ class ModelFleetStore:
     def __init__(self, clock: Clock = wall_clock_ms) -> None:
         self._clock = clock
         self._leases: dict[str, tuple[int, ProxyRecord]] = {}
+        self._since_ms: int | None = None
         self._held: dict[str, tuple[int, str]] = {}
 
-    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
+    async def beat(self, record: ProxyRecord, lease_ms: int, *, runs: bool = False) -> Beaten:
         now = self._clock()
+        if self._since_ms is None:
+            self._since_ms = now if record.registry_version > 0 else 0
+        if runs and record.proxy_id not in self._leases:
+            self._since_ms = now
         self._leases[record.proxy_id] = (now + lease_ms, record)
         self._leases = {name: lease for name, lease in self._leases.items() if lease[0] > now}
-        return tuple(self._leases[name][1] for name in sorted(self._leases))
+        return Beaten(tuple(self._leases[name][1] for name in sorted(self._leases)), now - self._since_ms)
+
+    def empty(self) -> None:
+        """Lose everything."""
+        self._leases.clear()
+        self._held.clear()
+        self._since_ms = None
 
     async def look(self) -> tuple[SeenProxy, ...]:
         now = self._clock()

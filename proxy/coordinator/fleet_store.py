@@ -10,13 +10,14 @@ from struct import Struct
 from proxy.coordinator import scripts
 from proxy.coordinator.cluster import Store, server_of
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums, SeenProxy
+from proxy.coordinator.interface_fleet import Beaten, ListenersRecord, ProxyRecord, ProxySums, SeenProxy
 from proxy.coordinator.shards import FLEET_PREFIX
 
 _LEASE_BYTES = 24
 """Bytes before a record: the end of its lease, and the change that it obeys (`lua/fleet_beat.lua`)."""
 _OBEYED = Struct(">q8s")
 _HAS = Struct(">?I")
+_BEATEN = Struct(">q")
 _FIELDS = frozenset(field.name for field in fields(ProxyRecord))
 _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
@@ -27,12 +28,14 @@ class RedisFleetStore:
     def __init__(self, client: Store) -> None:
         self._client = client
 
-    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
+    async def beat(self, record: ProxyRecord, lease_ms: int, *, runs: bool = False) -> Beaten:
         packed_record = json.dumps(asdict(record)).encode()
         obeyed = _OBEYED.pack(record.registry_version, bytes.fromhex(record.registry_mark))
-        call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms, obeyed))
+        call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms, obeyed, int(runs)))
         reply: bytes = await scripts.run(self._client, "fleet_beat", call)
-        return tuple(sorted(_records(reply), key=lambda one: one.proxy_id))
+        (complete_for_ms,) = _BEATEN.unpack_from(reply)
+        records = tuple(sorted(_records(reply[_BEATEN.size :]), key=lambda one: one.proxy_id))
+        return Beaten(records, complete_for_ms)
 
     async def look(self) -> tuple[SeenProxy, ...]:
         async with store_call(self._client, "reading the fleet's records"):

@@ -75,14 +75,23 @@ class SeenProxy(NamedTuple):
     """Milliseconds until the lease ends, by the store's clock."""
 
 
+class Beaten(NamedTuple):
+    """The answer to a heartbeat."""
+
+    records: tuple[ProxyRecord, ...]
+    """All records whose lease runs, the sender's too, ordered by proxy ID."""
+    complete_for_ms: int
+    """Milliseconds since when the store has had the records of all proxies whose lease runs, without a break."""
+
+
 class FleetStore(Protocol):
     """Heartbeats of all proxies. Every method may raise CoordinatorUnavailable."""
 
-    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
-        """Renew the record's lease (by the store's clock); return all records whose lease runs, this one too.
+    async def beat(self, record: ProxyRecord, lease_ms: int, *, runs: bool = False) -> Beaten:
+        """Renew the record's lease (by the store's clock). `runs`: the lease runs, by the proxy's own clock.
 
-        Ordered by proxy ID. Fields that a newer release added are left out. If the registry does not have the change
-        that a proxy obeys, the `registry_version` of its record is -1.
+        Fields that a newer release added are left out. If the registry does not have the change that a proxy obeys, the
+        `registry_version` of its record is -1.
         """
 
     async def look(self) -> tuple[SeenProxy, ...]:

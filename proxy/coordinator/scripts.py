@@ -23,7 +23,7 @@ from proxy.coordinator.shards import script_keys
 _DIRECTORY = Path(__file__).parent / "lua"
 _PREAMBLES = {
     "registry": ("marks.lua", "server.lua", "registry.lua", "fence_registry.lua"),
-    "fleet": ("marks.lua",),
+    "fleet": ("marks.lua", "server.lua"),
     "replication": (),
     "try": (),
     "adopt": ("server.lua", "shard.lua"),

@@ -115,6 +115,8 @@ class Fleet:
         """Addresses by name of the listeners and rack of their clients."""
         self._racks: tuple[str, ...] = ()
         self._beating = asyncio.Lock()
+        self._complete_from_ms = 0
+        """Time from which on every proxy whose lease runs has a record in the store, by `running_ms`."""
         self.records: dict[str, ProxyRecord] = {}
         self._take((self._record(),))
 
@@ -160,10 +162,11 @@ class Fleet:
             began_ms = running_ms()
             lease_ms = self._settings.fleet.lease_ms
             said = self._record()
-            records = await self._store.beat(said, lease_ms)
-            self._take(records)
+            beaten = await self._store.beat(said, lease_ms, runs=self.lease_runs())
+            self._complete_from_ms = running_ms() + lease_ms - beaten.complete_for_ms
+            self._take(beaten.records)
             self._obeys_the_registry = all(
-                one.registry_version == said.registry_version for one in records if one.proxy_id == self.identity
+                one.registry_version == said.registry_version for one in beaten.records if one.proxy_id == self.identity
             )
             lapsed = not self.lease_runs()
             if lapsed or not self._obeys_the_registry:
@@ -204,9 +207,17 @@ class Fleet:
         self._take(tuple(self.records.values()))
 
     async def acknowledged(self, version: int) -> bool:
-        """Return whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
+        """Return whether every live proxy obeys that registry version. Raises CoordinatorUnavailable.
+
+        False for a lease's time after the store has lost the proxies' records: one that is cut off from it may still
+        have a lease.
+        """
         await self.beat()
-        return self._obeys_the_registry and all(record.registry_version >= version for record in self.records.values())
+        return (
+            running_ms() >= self._complete_from_ms
+            and self._obeys_the_registry
+            and all(record.registry_version >= version for record in self.records.values())
+        )
 
     def racks(self) -> tuple[str, ...]:
         """Racks that a live proxy serves."""

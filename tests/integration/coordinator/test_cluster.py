@@ -102,7 +102,7 @@ async def test_the_store_is_fit_and_registry_and_fleet_work(client: Cluster, set
     assert await registry.reserve("orders", 3, {}, "owner") == 1
     fleet = RedisFleetStore(client)
     record = ProxyRecord("a", "rack-a", (), 1)
-    assert [one.proxy_id for one in await fleet.beat(record, 5_000)] == ["a"]
+    assert [one.proxy_id for one in (await fleet.beat(record, 5_000)).records] == ["a"]
     assert [seen.record.proxy_id for seen in await fleet.look()] == ["a"]
     await fleet.leave("a")
 

@@ -143,7 +143,7 @@ async def test_the_coordinator_works_with_these_rights(
     assert [len(one.rows) for one in found] == [2, 2, 2]
     assert await RedisTopicRegistry(client, settings).load() is not None
     fleet = RedisFleetStore(client)
-    assert [one.proxy_id for one in await fleet.beat(ProxyRecord("a", "rack-a", (), 1), 5_000)] == ["a"]
+    assert [one.proxy_id for one in (await fleet.beat(ProxyRecord("a", "rack-a", (), 1), 5_000)).records] == ["a"]
 
 
 @pytest.mark.parametrize(("mode", "who"), [("required", "appendonly"), ("off", "memorydb")])

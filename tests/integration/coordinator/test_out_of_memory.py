@@ -110,7 +110,7 @@ async def test_the_housekeeper_of_a_store_that_was_started_full_makes_room(
         await coordinator.commit(os.urandom(16), [RUN])
 
     record = ProxyRecord("me", "a", (), 1)
-    assert await fleet.beat(record, 5_000) == (record,)
+    assert (await fleet.beat(record, 5_000)).records == (record,)
     assert await registry.belongs_to("cluster")
     read = (await registry.load()).change
     await registry.configure("orders", read, {"retention.ms": "1"})

@@ -10,9 +10,10 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, ProxySums
+from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, ProxySums
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot, TopicNotReserved, TopicReserved
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.shards import FLEET_PREFIX
 from tests.registry_model import ModelFleetStore, ModelTopicRegistry
 
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -135,18 +136,18 @@ async def test_the_version_is_announced_again_after_a_broken_connection(client: 
 
 async def test_records_whose_lease_runs(fleet) -> None:
     first, second = proxy_record("a"), proxy_record("b")
-    assert await fleet.beat(second, 60_000) == (second,)
-    assert await fleet.beat(first, 60_000) == (first, second)
+    assert (await fleet.beat(second, 60_000)).records == (second,)
+    assert (await fleet.beat(first, 60_000)).records == (first, second)
     newer = proxy_record("b", 4)
-    assert await fleet.beat(newer, 60_000) == (first, newer)
+    assert (await fleet.beat(newer, 60_000)).records == (first, newer)
     await fleet.leave("a")
     await fleet.leave("a")
-    assert await fleet.beat(newer, 60_000) == (newer,)
+    assert (await fleet.beat(newer, 60_000)).records == (newer,)
 
 
 async def test_sums_come_back_as_they_were_sent(fleet) -> None:
     record = replace(proxy_record("a"), sums=ProxySums(1, 2, 3, 4, 5, 6, 7))
-    assert [one.sums for one in await fleet.beat(record, 60_000)] == [record.sums]
+    assert [one.sums for one in (await fleet.beat(record, 60_000)).records] == [record.sums]
     assert [one.record.sums for one in await fleet.look()] == [record.sums]
 
 
@@ -165,7 +166,51 @@ async def test_an_observer_sees_all_and_changes_nothing(fleet) -> None:
 async def test_a_lease_ends(fleet) -> None:
     await fleet.beat(proxy_record("a"), 5)
     await asyncio.sleep(0.02)
-    assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("b"),)
+    assert (await fleet.beat(proxy_record("b"), 60_000)).records == (proxy_record("b"),)
+
+
+async def has_all_leases(fleet: FleetStore, record: ProxyRecord, *, runs: bool = False) -> bool:
+    return (await fleet.beat(record, 60_000, runs=runs)).complete_for_ms > 60_000
+
+
+async def test_leases_that_a_store_may_have_lost(fleet, client: Redis) -> None:
+    """Creators wait for them, see `Fleet.acknowledged`."""
+
+    async def empty() -> None:
+        if isinstance(fleet, ModelFleetStore):
+            fleet.empty()
+        await client.flushall()
+
+    assert await has_all_leases(fleet, proxy_record("first", 0)), "nobody can have missed a change"
+    assert await has_all_leases(fleet, proxy_record("first"), runs=True)
+    assert await has_all_leases(fleet, proxy_record("second"))
+    await fleet.leave("first")
+    await fleet.leave("second")
+    assert await has_all_leases(fleet, proxy_record("third")), "all had left"
+    await empty()
+    assert not await has_all_leases(fleet, proxy_record("fourth"))
+    assert not await has_all_leases(fleet, proxy_record("third"), runs=True)
+    await empty()
+    assert not await has_all_leases(fleet, proxy_record("third", 0), runs=True), "it was there before"
+    assert not await has_all_leases(fleet, proxy_record("fifth", 0))
+
+
+async def test_leases_that_a_server_may_have_lost(client: Redis) -> None:
+    """It was promoted, or its clock was set back."""
+    fleet, third = RedisFleetStore(client), proxy_record("third", 0)
+    await fleet.beat(third, 60_000)
+    key = f"{FLEET_PREFIX}since"
+    known = await client.get(key)
+    assert known is not None
+    assert len(known) > 8
+    assert await has_all_leases(fleet, third, runs=True)
+    await client.hdel(f"{FLEET_PREFIX}leases", "third")
+    assert not await has_all_leases(fleet, third, runs=True), "the store has lost its newest writes"
+    for changed in (known[:-1] + b"?", b"\x7f" + known[1:]):
+        await client.set(key, known)
+        assert await has_all_leases(fleet, third, runs=True)
+        await client.set(key, changed)
+        assert not await has_all_leases(fleet, third, runs=True)
 
 
 async def test_one_holds_a_lease_until_it_ends(fleet) -> None:
@@ -183,4 +228,4 @@ async def test_a_record_of_a_newer_release_is_read(client: Redis) -> None:
     packed = await client.hget("diskless:{registry}:fleet:leases", "a")
     assert packed is not None
     await client.hset("diskless:{registry}:fleet:leases", "a", packed.replace(b'{"', b'{"new_field": 1, "'))
-    assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("a"), proxy_record("b"))
+    assert (await fleet.beat(proxy_record("b"), 60_000)).records == (proxy_record("a"), proxy_record("b"))

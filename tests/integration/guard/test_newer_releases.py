@@ -141,7 +141,7 @@ async def test_unknown_fields_of_a_newer_proxy_are_ignored(client) -> None:
     record_at = lease.index(b'{"')
     record = json.loads(lease[record_at:]) | {"speaks": ["tomorrow"]}
     await client.hset(f"{FLEET_PREFIX}leases", "newer", lease[:record_at] + json.dumps(record).encode())
-    records = await fleet.beat(ProxyRecord("own", "rack-b", (), 3), 60_000)
+    records = (await fleet.beat(ProxyRecord("own", "rack-b", (), 3), 60_000)).records
     assert [one.proxy_id for one in records] == ["newer", "own"]
 
 

@@ -79,7 +79,7 @@ async def test_a_name_that_was_reserved_after_a_loss_is_acknowledged_by_no_proxy
         for name, one in (("first", first), ("second", second))
     ]
     await fleet.beat(records[0], 60_000)
-    beaten = await fleet.beat(records[1], 60_000)
+    beaten = (await fleet.beat(records[1], 60_000)).records
     assert [record.registry_version for record in beaten] == [-1, second.topics.version]
     await first.topics.load()
     assert not first.topics.surely_classic("orders")
@@ -91,7 +91,7 @@ async def test_older_changes_of_the_same_past_are_known(start_proxy, client) -> 
     for name in ("b", "c"):
         await first.topics.registry.reserve(name, 1, {}, "somebody")
     record = ProxyRecord("old", "rack-a", (), old.version, registry_mark=old.mark.hex())
-    assert await RedisFleetStore(client).beat(record, 60_000) == (record,)
+    assert (await RedisFleetStore(client).beat(record, 60_000)).records == (record,)
     assert (await first.topics.registry.load(old)).why_fenced == ""
     assert (await first.topics.registry.load(NO_CHANGE)).why_fenced == ""
     assert (await first.topics.registry.load(old._replace(mark=b"anothers"), looks=True)).why_fenced != ""

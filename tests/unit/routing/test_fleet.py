@@ -36,10 +36,10 @@ class Store(ModelFleetStore):
 
     down = False
 
-    async def beat(self, record, lease_ms):
+    async def beat(self, record, lease_ms, *, runs=False):
         if self.down:
             raise CoordinatorUnavailable("no")
-        return await super().beat(record, lease_ms)
+        return await super().beat(record, lease_ms, runs=runs)
 
 
 class Proxy:
@@ -120,21 +120,50 @@ async def test_a_proxy_whose_lease_ran_out_reloads_before_it_is_sure_again():
     assert not sleeper.takes_for_classic("orders")
 
 
+async def test_creators_wait_for_proxies_whose_records_the_store_has_lost():
+    """It was emptied: the other proxy is cut off from it, and has a lease from before."""
+    store, registry = Store(), ModelTopicRegistry()
+    await registry.reserve("before", 1, {}, "owner")
+    creator = await Proxy(store, registry, port=19092).start()
+    other = await Proxy(store, registry, port=19192).start()
+    await asyncio.sleep(LEASE_MS / 2000)
+    for proxy in (creator, other):
+        await proxy.fleet.beat()
+    store.empty()
+    version = await registry.reserve("orders", 1, {}, "owner")
+    await creator.topics.load()
+    newcomer = await Proxy(store, registry, port=19292).start()
+    for proxy in (creator, newcomer):
+        assert not await proxy.fleet.acknowledged(version)
+    assert other.takes_for_classic("orders")
+    for _ in range(3):
+        await asyncio.sleep(LEASE_MS / 2000)
+        for proxy in (creator, newcomer):
+            await proxy.fleet.beat()
+    assert not other.takes_for_classic("orders")
+    for proxy in (creator, newcomer):
+        assert await proxy.fleet.acknowledged(version)
+
+
 class ForgetfulStore(Store):
     """Its registry has lost the changes that proxies say they obey."""
 
     lost = False
 
-    async def beat(self, record, lease_ms):
-        records = await super().beat(record, lease_ms)
-        return tuple(replace(one, registry_version=-1) for one in records) if self.lost else records
+    async def beat(self, record, lease_ms, *, runs=False):
+        beaten = await super().beat(record, lease_ms, runs=runs)
+        records = tuple(replace(one, registry_version=-1) for one in beaten.records)
+        return beaten._replace(records=records) if self.lost else beaten
 
 
 async def test_a_proxy_whose_change_the_registry_lost_reloads_and_acknowledges_nothing():
     store, registry = ForgetfulStore(), ModelTopicRegistry()
     await registry.reserve("orders", 1, {}, "owner")
     proxy = await Proxy(store, registry).start()
-    assert await proxy.fleet.acknowledged(1)
+    await asyncio.sleep(LEASE_MS / 2000)
+    await proxy.fleet.beat()
+    await asyncio.sleep(LEASE_MS / 2000)
+    assert await proxy.fleet.acknowledged(1), "a lease's time after the first one has come"
     registry.marks[1] = b"another!"
     store.lost = True
     assert not await proxy.fleet.acknowledged(1)
