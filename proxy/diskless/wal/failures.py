@@ -13,8 +13,8 @@ KEPT_S = 5.0
 """How long a failure counts, if the log is likely to know the producer, and so would reject what comes too early. A
 producer that continues through another proxy, or abandons the batch, must not wait for long."""
 FIRST_KEPT_S = 60.0
-"""How long the failure of a producer's very first batch counts. Nothing else stops its successor, which comes late if the
-proxy does not read the connection for want of memory."""
+"""How long the failure of a producer's very first batch counts. Nothing else stops its successor, which comes late if
+the proxy does not read the connection for want of memory."""
 _MAX_FAILURES = 10_000
 """Producers in partitions; the oldest failures make room."""
 _SEQUENCES = 1 << 31
