@@ -170,7 +170,9 @@ async def test_a_lease_ends(fleet) -> None:
 
 
 async def has_all_leases(fleet: FleetStore, record: ProxyRecord, *, runs: bool = False) -> bool:
-    return (await fleet.beat(record, 60_000, runs=runs)).complete_for_ms > 60_000
+    complete_for_ms = (await fleet.beat(record, 60_000, runs=runs)).complete_for_ms
+    assert complete_for_ms >= 0
+    return complete_for_ms > 60_000
 
 
 async def test_leases_that_a_store_may_have_lost(fleet, client: Redis) -> None:
