@@ -78,13 +78,14 @@ class ClassicProof:
         left_ms = self._lease.left_ms()
         if left_ms > self._lease_ms * _ENDS_SOON:
             self._all_proved = self._proved_without = False
-        elif not self._all_proved or not (left_ms or self._proved_without):
-            await self.prove_all()
-            self._proved_without = not left_ms
-        elif wanted := self._topics.classic.wanted(_TOPICS_AT_A_TIME):
+            return
+        if self._all_proved and (wanted := self._topics.classic.wanted(_TOPICS_AT_A_TIME)):
             for kind in (str, bytes):
                 if references := [one for one in wanted if isinstance(one, kind)]:
                     await self._prove(references)
+        if not self._all_proved or not (left_ms or self._proved_without):
+            await self.prove_all()
+            self._proved_without = not left_ms
 
     async def prove_all(self) -> None:
         """Prove all topics that the brokers show to the proxy. Raises as `step`."""

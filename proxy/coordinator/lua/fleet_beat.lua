@@ -29,7 +29,7 @@ if known then
 end
 if is_lost or since_server ~= server or since > now then
   since = now
-elseif not known and parse('>i8', ARGV[4]) <= 0 then
+elseif not known and version == 0 and parse('>i8', ARGV[4]) <= 0 then
   since = 0 -- a fleet that begins: no proxy can have missed a change, as there was none
 end
 call('SET', since_key, pack(SINCE, since) .. server)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 KEPT_S = 5.0
 """How long a failure counts, if the log is likely to know the producer, and so would reject what comes too early. A
 producer that continues through another proxy, or abandons the batch, must not wait for long."""
-FIRST_KEPT_S = 60.0
+FIRST_KEPT_S = 20.0
 """How long the failure of a producer's very first batch counts. Nothing else stops its successor, which comes late if
 the proxy does not read the connection for want of memory."""
 _MAX_FAILURES = 10_000
@@ -36,9 +36,8 @@ class FailedBatches:
         producer = topic_id, partition, producer_id, epoch
         now_s = asyncio.get_running_loop().time()
         known = self._failed.get(producer)
-        if known is not None and now_s - known[1] <= _kept_s(known[0]) and not _is_after(known[0], base_sequence):
-            base_sequence = known[0]
-        self._failed[producer] = base_sequence, now_s
+        if known is None or now_s - known[1] > _kept_s(known[0]) or not _is_after(base_sequence, known[0]):
+            self._failed[producer] = base_sequence, now_s
         self._failed.move_to_end(producer)
         if len(self._failed) > _MAX_FAILURES:
             self._failed.popitem(last=False)

@@ -11,7 +11,13 @@ from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, ProxySums
-from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot, TopicNotReserved, TopicReserved
+from proxy.coordinator.interface_registry import (
+    NO_CHANGE,
+    DisklessTopic,
+    RegistrySnapshot,
+    TopicNotReserved,
+    TopicReserved,
+)
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import FLEET_PREFIX
 from tests.registry_model import ModelFleetStore, ModelTopicRegistry
@@ -213,6 +219,13 @@ async def test_leases_that_a_server_may_have_lost(client: Redis) -> None:
         assert await has_all_leases(fleet, third, runs=True)
         await client.set(key, changed)
         assert not await has_all_leases(fleet, third, runs=True)
+
+
+async def test_a_proxy_that_starts_does_not_vouch_for_a_store_that_was_emptied(client: Redis, settings) -> None:
+    """Its first heartbeat comes before it has loaded the registry, which was rebuilt."""
+    registry, fleet = RedisTopicRegistry(client, settings), RedisFleetStore(client)
+    await registry.reserve("before", 1, {}, "owner")
+    assert not await has_all_leases(fleet, proxy_record("starting", NO_CHANGE.version))
 
 
 async def test_one_holds_a_lease_until_it_ends(fleet) -> None:

@@ -83,6 +83,18 @@ async def test_a_failure_counts_for_a_while_and_for_its_epoch_only(monkeypatch: 
     assert not failures.comes_too_early(TOPIC, 0, 7, 0, 1)
 
 
+async def test_a_later_failure_does_not_renew_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that has stored the earlier batch through another proxy would wait again and again."""
+    failures, now_s = FailedBatches(), 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    failures.note(TOPIC, 0, 7, 0, 0)
+    now_s += module.FIRST_KEPT_S - 1
+    failures.note(TOPIC, 0, 7, 0, 5)
+    assert failures.comes_too_early(TOPIC, 0, 7, 0, 4)
+    now_s += 2
+    assert not failures.comes_too_early(TOPIC, 0, 7, 0, 4)
+
+
 @given(st.integers(0, 2**31 - 1), st.integers(1, 1_000), st.integers(1, 1_000))
 @settings(max_examples=50, deadline=None)
 def test_sequences_wrap(first: int, count: int, further: int) -> None:
