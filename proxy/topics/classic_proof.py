@@ -56,9 +56,7 @@ class ClassicProof:
         self._read_registry = read_registry
         self._turns = turns
         self._all_proved = False
-        """True if all topics were proved while little of the lease was left, or later."""
-        self._proved_without = False
-        """True if they were proved since the lease has ended: what was reserved in its last moments is known."""
+        """True if all topics were proved since the lease ended."""
         self._throttled_log = ThrottledLog(time.monotonic)
 
     async def follow(self) -> None:
@@ -75,17 +73,14 @@ class ClassicProof:
 
     async def step(self) -> None:
         """Prove what is due. Raises BrokerUnreachable, CoordinatorUnavailable and ProtocolError."""
-        left_ms = self._lease.left_ms()
-        if left_ms > self._lease_ms * _ENDS_SOON:
-            self._all_proved = self._proved_without = False
-            return
-        if self._all_proved and (wanted := self._topics.classic.wanted(_TOPICS_AT_A_TIME)):
+        if self._lease.left_ms() > self._lease_ms * _ENDS_SOON:
+            self._all_proved = False
+        elif not self._all_proved:
+            await self.prove_all()
+        elif wanted := self._topics.classic.wanted(_TOPICS_AT_A_TIME):
             for kind in (str, bytes):
                 if references := [one for one in wanted if isinstance(one, kind)]:
                     await self._prove(references)
-        if not self._all_proved or not (left_ms or self._proved_without):
-            await self.prove_all()
-            self._proved_without = not left_ms
 
     async def prove_all(self) -> None:
         """Prove all topics that the brokers show to the proxy. Raises as `step`."""

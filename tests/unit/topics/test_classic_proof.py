@@ -57,21 +57,6 @@ async def test_all_topics_of_the_brokers_are_classic_when_the_lease_has_ended() 
     assert world.topics.classic.id_of("orders") == ORDERS
 
 
-async def test_what_was_reserved_in_the_last_moments_of_the_lease_is_known_after_it() -> None:
-    """The creator did not wait, as the store had lost the proxies' records."""
-    world = World(orders=ORDERS)
-    world.lease.extend(running_ms() + 50, begins=True)
-    await world.proof.step()
-    await world.registry.reserve("orders", 1, {}, "another")
-    await world.registry.activate("orders", ORDERS, 1)
-    await world.proof.step()
-    assert world.topics.find("orders") is None
-    world.lease.end()
-    await world.proof.step()
-    assert world.topics.find("orders") is not None
-    assert not world.topics.classic.was_noted(ORDERS)
-
-
 @pytest.mark.parametrize("topic", ["orders", ORDERS])
 async def test_a_topic_that_comes_later_is_classic_from_its_second_use(topic: TopicReference) -> None:
     world = World()
