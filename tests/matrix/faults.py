@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ LATENCY_MS = 1_000
 DAY_S = 86_400.0
 LEFT_FREE_BYTES = 4_096
 _FILLER = "filler"
+_INDEX_ENTRY_BYTES = 17
 
 
 def carry_out(world: World, cell: Cell, chance: Random) -> str:
@@ -76,11 +78,23 @@ def _fault(world: World, cell: Cell, part: Part) -> Iterator[None]:
             if cell.target is Target.S3:
                 # SeaweedFS's own database fails for some names after a full disk, until it is started again.
                 processes[0].kill()
+                for disk in part.disks:
+                    _cut_torn_entries(disk)
             world.stack.heal()
         case Fault.CLOCK:
             world.set_clocks(part, DAY_S)
             yield
             world.set_clocks(part, 0.0)
+
+
+def _cut_torn_entries(disk: Path) -> None:
+    """Remove the end of a write to an index of SeaweedFS that found no room: it was not acknowledged.
+
+    SeaweedFS refuses the whole volume for it, and with it objects that it has acknowledged.
+    """
+    for index in disk.glob("*.idx"):
+        size = index.stat().st_size
+        os.truncate(index, size - size % _INDEX_ENTRY_BYTES)
 
 
 def _fill(disk: Path) -> None:
