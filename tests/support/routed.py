@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+import pytest
+
 from proxy.demo.stack import Stack
 from tests.support.metrics import Metrics
 from tests.support.questions import ask
@@ -175,7 +177,10 @@ def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, acks: int
 
     def taken() -> bool:
         node = leader_of(stack, topic, partition)
-        answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
+        try:
+            answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
+        except TimeoutError:
+            pytest.fail(f"broker {node}, which leads {topic}-{partition}, does not answer a Produce")
         reported.update(answer["responses"][0]["partition_responses"][0])
         # On a very busy machine, a leader may just have moved.
         return bool(reported["error_code"] != NOT_LEADER_OR_FOLLOWER)
