@@ -199,6 +199,11 @@ def leader_of(stack: Stack, topic: str, partition: int, node: int = LEADER) -> i
     return leader if leader >= 0 else node
 
 
+def all_see_leader(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> bool:
+    """Return whether all replicas know the first of them as the leader."""
+    return all(leader_of(stack, topic, partition, node) == replicas[0] for node in replicas)
+
+
 def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> None:
     """Make the first of the replicas the leader of the partition. The replicas stay the same, in another order."""
     address = broker_address(stack, LEADER)
@@ -209,7 +214,7 @@ def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> N
 
     def leads() -> bool:
         ask(address, ELECT_LEADERS, 1, election_type=0, topic_partitions=elected, timeout=30_000)
-        return all(leader_of(stack, topic, partition, node) == replicas[0] for node in replicas)
+        return all_see_leader(stack, topic, partition, replicas)
 
     wait_for(leads, f"broker {replicas[0]} leads {topic}-{partition}")
 

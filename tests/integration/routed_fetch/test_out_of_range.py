@@ -21,11 +21,11 @@ from tests.support.routed import (
     Asked,
     Served,
     Twins,
+    all_see_leader,
     broker_address,
     delete_records,
     fetch,
     lead,
-    leader_of,
     partitions,
     produce,
     records_of,
@@ -61,7 +61,7 @@ class Log:
 
     def restore(self) -> None:
         """Lead the partition in its rack again, and learn its end: brokers may have been paused for too long."""
-        if any(leader_of(self.stack, self.topic, 0, node) != LEADER for node in REPLICAS):
+        if not all_see_leader(self.stack, self.topic, 0, REPLICAS):
             lead(self.stack, self.topic, 0, REPLICAS)
         _, self.end = offsets(self.stack, self.topic)
         self.settle()
