@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 
 from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.rebuilds import Rebuilds
 from proxy.coordinator.view import View
-from proxy.process.clock import wall_clock_ms
 from proxy.snapshots.snapshotter import Snapshotter
 from proxy.telemetry.logs import lost_lines
 from proxy.telemetry.stats import OTHER_TOPICS

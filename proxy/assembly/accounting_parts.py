@@ -18,7 +18,7 @@ from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.config import Settings
-from proxy.process.clock import wall_clock_ms
+from proxy.coordinator.clock import wall_clock_ms
 
 
 @dataclass(frozen=True, slots=True)

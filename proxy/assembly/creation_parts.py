@@ -13,6 +13,7 @@ from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.config import Settings
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.creation.auto_creation import AutoCreation
 from proxy.creation.creator import TopicCreator
 from proxy.creation.on_demand import OnDemand
@@ -22,7 +23,6 @@ from proxy.creation.replication.growth import PartitionGrowth
 from proxy.creation.replication.keeper import ReplicationKeeper
 from proxy.creation.replication.store import RedisPendingTopics
 from proxy.creation.reservations import Reservations
-from proxy.process.clock import wall_clock_ms
 
 
 @dataclass(frozen=True, slots=True)

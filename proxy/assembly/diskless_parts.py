@@ -9,6 +9,7 @@ from proxy.assembly.process_parts import ProcessParts
 from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.store_parts import StoreParts
 from proxy.config import Settings
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.coordinates import Coordinates
 from proxy.diskless.diskless_reader import DisklessReader
@@ -25,7 +26,6 @@ from proxy.diskless.wal.buffer import WalBuffer
 from proxy.diskless.wal.intake import Intake
 from proxy.diskless.wal.interface import SegmentCache, Wal
 from proxy.diskless.wal.pace import PutBudget
-from proxy.process.clock import wall_clock_ms
 from proxy.process.sharing import Sharing
 
 _SHORTEST_COMMIT_AGE_MS = 1_000

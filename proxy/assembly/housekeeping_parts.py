@@ -13,6 +13,7 @@ from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.housekeeper import Housekeeper
@@ -22,7 +23,6 @@ from proxy.housekeeping.old_markers import OldMarkers
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
-from proxy.process.clock import wall_clock_ms
 from proxy.snapshots.snapshotter import Snapshotter
 
 

@@ -12,6 +12,7 @@ from proxy.assembly.room import RoomParts, Work
 from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.brokers.service import ServiceConnection
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.markers.catching_up import CatchingUp
 from proxy.markers.follower import MarkerFollower
 from proxy.markers.leaders import ShadowLeaders
@@ -19,7 +20,6 @@ from proxy.markers.open_transactions import OpenTransactions
 from proxy.markers.reader import MarkerReader
 from proxy.markers.reconciling import Reconciler
 from proxy.markers.stats import MarkerStats
-from proxy.process.clock import wall_clock_ms
 
 
 @dataclass(frozen=True, slots=True)

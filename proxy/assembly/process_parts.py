@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from proxy.assembly.room import RoomParts, Work
 from proxy.config import Settings
-from proxy.process.clock import wall_clock_ms
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.process.loop_lag import measure_loop_lag
 from proxy.process.memory import MemoryBudget
 from proxy.process.memory_trim import keep_trimming

@@ -5,6 +5,7 @@ from __future__ import annotations
 from proxy.assembly.parts import Parts
 from proxy.client.rights import ClientRights
 from proxy.client.transactional_ids import ClientTransactionalIds
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.fetch_router import FetchRouter
 from proxy.fetching.diskless import DisklessReads
 from proxy.fetching.fill import Answering
@@ -13,7 +14,6 @@ from proxy.fetching.leader import LeaderReads
 from proxy.fetching.replica import ReplicaReads
 from proxy.fetching.rounds import Sources
 from proxy.fetching.route import Routes
-from proxy.process.clock import wall_clock_ms
 from proxy.produce_offload import ProduceOffload
 from proxy.producing.classic import ClassicProduce
 from proxy.producing.parts import DisklessProduce

@@ -12,6 +12,6 @@ def running_ms() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
-def wall_ms() -> int:
+def wall_clock_ms() -> int:
     """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

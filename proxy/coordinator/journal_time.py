@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from proxy.coordinator.clock import running_ms, wall_ms
+from proxy.coordinator.clock import running_ms, wall_clock_ms
 
 _LEAP_MS = 1_000
 """A shard's time that is so much later than what was known of it has leapt."""
@@ -55,7 +55,7 @@ class JournalTime:
         """Difference of each leader's clock to `running_ms`, by partition."""
         self._reached_ms: Counter[int] = Counter()
         """Time that each shard is known to have reached."""
-        self._own_ms = wall_ms() - running_ms()
+        self._own_ms = wall_clock_ms() - running_ms()
         """Difference of this machine's clock, as it was once, to `running_ms`."""
         self._leaps: list[_Leap] = []
         self._forgotten = 0

@@ -12,7 +12,7 @@ import structlog
 from proxy import config
 from proxy.coordinator import packing, subscription
 from proxy.coordinator.carrying import Carrier, StoreTrust
-from proxy.coordinator.clock import wall_ms
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.guarded_calls import GuardedCarrier
@@ -257,7 +257,7 @@ class RedisCoordinator:
         self, requests: Sequence[DeleteRequest] | Sequence[RetainRequest], packed: list[bytes]
     ) -> list[LogStart]:
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
-        limits = packing.pack_trim_limits(MAX_ROWS_PER_DELETE_CALL, wall_ms())
+        limits = packing.pack_trim_limits(MAX_ROWS_PER_DELETE_CALL, wall_clock_ms())
         answers: dict[int, LogStart] = {}
         left = list(range(len(keys)))
         while left:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import structlog
 
 from proxy.config.journal import Journal as Settings
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.copying import CopyGivenUp, copy_registry, copy_shard
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Journal, JournalUnavailable
 from proxy.coordinator.view import View
-from proxy.process.clock import wall_clock_ms
 from proxy.snapshots.manifest import Kept, oldest_position
 from proxy.snapshots.stored import StoredSnapshots
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import structlog
 
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import Journal
 from proxy.coordinator.interface_snapshots import Snapshot, SnapshotDamaged
-from proxy.process.clock import wall_clock_ms
 from proxy.snapshots.manifest import (
     MAX_MANIFEST_BYTES,
     Kept,

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.brokers.cluster import Cluster
 from proxy.config import load_settings
+from proxy.coordinator.clock import wall_clock_ms
 from proxy.coordinator.interface import Coordinator, FindRequest, LogAnswer, PartitionRun, ProposedBatch
 from proxy.coordinator.interface_transactions import AbortedTransaction, EnlistAnswer, Enlistment, OpenTransaction
 from proxy.demo.stack import Stack
@@ -29,7 +30,6 @@ from proxy.markers.leaders import ShadowLeaders
 from proxy.markers.reader import MarkerReader
 from proxy.markers.reconciling import Reconciler
 from proxy.markers.stats import MarkerStats
-from proxy.process.clock import wall_clock_ms
 from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.metrics import Metrics
 from tests.support.topics import DISKLESS, new_topic
