@@ -113,11 +113,14 @@ def diskless(stack: Stack, figures: Figures, arguments: argparse.Namespace, stor
         topic = f"diskless-{number}"
         create(stack, topic, diskless=True)
         sizes: dict[str, Any] = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
-        cpu = cpu_seconds(proxies)
+        store = [stack.s3.process.pid] if stack.s3 else []
+        cpu, store_cpu = cpu_seconds(proxies), cpu_seconds(store)
         run = client(
             "produce", bootstrap=stack.bootstrap(RACK), megabytes=arguments.megabytes, **sizes, **DISKLESS_PRODUCERS
         )
         record(figures, f"{name}_produce", run, cpu_seconds(proxies) - cpu)
+        if store:
+            figures[f"{name}_produce_store_cpu_s_gb"].append((cpu_seconds(store) - store_cpu) / run["bytes"] * 1e9)
         records = arguments.megabytes * 1_000_000 // VALUE_BYTES
         for rack, where in ((RACK, "own_rack"), ("rack-b", "other_rack")):
             cpu = cpu_seconds(proxies)

@@ -144,6 +144,7 @@ class Stack:
                 "region": s3.REGION,
                 "access_key_id": s3.ACCESS_KEY_ID,
                 "secret_access_key": s3.SECRET_ACCESS_KEY,
+                "unsigned_payload": "always",  # the default over TLS; here the network is this machine's own
             }
         settings = {
             "brokers": {"bootstrap": [self.kafka.address(node) for node in own_first]},
