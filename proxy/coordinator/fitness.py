@@ -22,6 +22,8 @@ from proxy.coordinator.shards import REGISTRY_PREFIX, script_keys, shard_prefix
 log = structlog.get_logger()
 
 OLDEST_VERSION = 7
+_SECTIONS = ("server", "replication", "memory")
+"""Sections of INFO, requested one by one: managed services allow a part of them."""
 
 
 class Fitness(NamedTuple):
@@ -36,6 +38,8 @@ class Fitness(NamedTuple):
     risks: tuple[Risk, ...] = ()
     vouched: str = ""
     """The same as in Durability."""
+    memory_is_full: bool = False
+    """True if a server holds more than its `maxmemory`; False if it has no limit, or does not report it."""
 
 
 async def check_fitness(client: Store, settings: config.Redis, *, warn: bool = False, is_view: bool = False) -> str:
@@ -60,6 +64,11 @@ async def check_fitness(client: Store, settings: config.Redis, *, warn: bool = F
             )
         for risk in found.risks:
             log.warning("store_at_risk", store=address_of(settings), reason=risk.text, remedy=risk.remedy)
+    return life_of_fit(found)
+
+
+def life_of_fit(found: Fitness) -> str:
+    """Return the life of a server that can be trusted with commits. Raises StoreUnfit if it can't."""
     if found.unfit:
         raise (WrongServer if found.is_replica else StoreUnfit)(found.unfit[0])
     return found.life
@@ -89,6 +98,7 @@ async def fitness(client: Store, settings: config.Redis, *, is_view: bool = Fals
         any(one.is_replica for one in found),
         tuple(dict.fromkeys(risk for one in found for risk in one.risks)),
         next((one.vouched for one in found if one.vouched), ""),
+        any(one.memory_is_full for one in found),
     )
 
 
@@ -113,6 +123,7 @@ async def _fitness_of(client: Redis, name: str, settings: config.Redis, *, is_vi
         server.is_replica,
         server.risks + durability.risks,
         durability.vouched,
+        server.memory_is_full,
     )
 
 
@@ -130,8 +141,7 @@ async def _look_at_waiting(client: Redis, store: str, settings: config.Redis) ->
 
 
 async def _look_at_server(client: Redis, store: str, settings: config.Redis, *, is_view: bool) -> Fitness:
-    server, why_no_server = await _info(client, "server")
-    replication, why_no_replication = await _info(client, "replication")
+    (server, why_no_server), (replication, why_no_replication), (memory, _) = await _info(client)
     unasked = _unseen(server, why_no_server, replication, why_no_replication, is_view=is_view)
     life = f"{replication.get('master_replid', '')} {server.get('run_id', '')}".rstrip()
     mode = server.get("redis_mode", server.get("server_mode"))
@@ -163,15 +173,22 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis, *, 
             "nobody can know whether it has lost writes that the journal has; allow the user of redis.url to run INFO"
         )
     risks = _risks(replication, settings) if replication and not is_view and not is_replica else ()
-    return Fitness(life, tuple(unfit), unasked, is_replica, risks)
+    return Fitness(life, tuple(unfit), unasked, is_replica, risks, memory_is_full=_is_full(memory))
 
 
-async def _info(client: Redis, section: str) -> tuple[dict[str, Any], str]:
-    """Return a section of INFO, and why it lacks what it lacks."""
-    try:
-        return dict(await client.info(section)), "its answer lacks it"
-    except ResponseError as error:
-        return {}, str(error)
+async def _info(client: Redis) -> list[tuple[dict[str, Any], str]]:
+    """Return each of the sections of INFO, and why it lacks what it lacks."""
+    async with client.pipeline(transaction=False) as pipeline:
+        for section in _SECTIONS:
+            pipeline.info(section)
+        answers = await pipeline.execute(raise_on_error=False)
+    return [({}, str(one)) if isinstance(one, ResponseError) else (one, "its answer lacks it") for one in answers]
+
+
+def _is_full(memory: Mapping[str, object]) -> bool:
+    limit = int(str(memory.get("maxmemory", 0)))
+    used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
+    return 0 < limit < used
 
 
 def _unseen(

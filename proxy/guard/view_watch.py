@@ -16,11 +16,10 @@ from proxy.coordinator.carrying import FOREIGN
 from proxy.coordinator.cluster import Store
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, renew
-from proxy.coordinator.fitness import check_fitness
+from proxy.coordinator.fitness import check_fitness, fitness, life_of_fit
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_journal import JournalUnavailable
 from proxy.coordinator.layout import layout_problems, settle_layout
-from proxy.coordinator.memory import memory_is_full
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.view import View
 from proxy.guard.identity import adopt_identity, settle_identity, store_identity, stored_identity
@@ -133,8 +132,9 @@ class ViewWatch:
             self._coordinator.shards.refuse_all(FOREIGN if foreign else next(iter(unknown), None))
             if foreign or unknown:
                 raise StoreUnfit(FOREIGN if foreign else unknown[0])
-            server = await check_fitness(self._client, self._settings, is_view=True)
-            await self._look_at_memory()
+            found = await fitness(self._client, self._settings, is_view=True)
+            server = life_of_fit(found)
+            self._look_at_memory(is_full=found.memory_is_full)
             if server != self._server or self._coordinator.shards.command_rejected:
                 await check_commands(self._client, self._settings)
                 self._coordinator.shards.commands_tried()
@@ -159,10 +159,10 @@ class ViewWatch:
             )
             self._server = server
 
-    async def _look_at_memory(self) -> None:
+    def _look_at_memory(self, *, is_full: bool) -> None:
         """Append no commits while the store's memory is full: it has to apply every record that the journal has."""
         was_full = self._view.memory_is_full
-        is_full = self._view.memory_is_full = await memory_is_full(self._client)
+        self._view.memory_is_full = is_full
         if is_full and not was_full:
             log.error(
                 "store_memory_full",

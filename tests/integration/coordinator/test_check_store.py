@@ -11,11 +11,10 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator.connect import StoreUnfit, connect
-from proxy.coordinator.fitness import check_fitness
+from proxy.coordinator.fitness import check_fitness, fitness
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
-from proxy.coordinator.memory import memory_is_full
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
 from tests.support.ports import free_port
@@ -89,12 +88,12 @@ async def test_a_view_of_a_journal_needs_no_append_only_file(opened) -> None:
 
 
 async def test_memory_is_full_beyond_maxmemory_only(opened) -> None:
-    client, _, _ = await opened()
-    assert not await memory_is_full(client)
+    client, settings, _ = await opened()
+    assert not (await fitness(client, settings)).memory_is_full
     await client.config_set("maxmemory", "1gb")
-    assert not await memory_is_full(client)
+    assert not (await fitness(client, settings)).memory_is_full
     await client.config_set("maxmemory", "100kb")
-    assert await memory_is_full(client)
+    assert (await fitness(client, settings)).memory_is_full
 
 
 async def test_a_replica_is_rejected(opened) -> None:
