@@ -17,12 +17,14 @@ from proxy.telemetry.logs import configure_logging
 
 def run(config: Annotated[Path, config_option("The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once); SIGHUP reads the file again."""
+    from proxy.process.memory_trim import keep_freed_memory
     from proxy.process.ports import StartError
     from proxy.process.threads import favour_the_event_loop
     from proxy.server.server import Server
     from proxy.server.workers import Workers
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until someone reloads by it: its default is to end the process
+    keep_freed_memory()
     favour_the_event_loop()
     read = partial(load_settings, config)
     try:

@@ -74,7 +74,8 @@ class Limits(Section):
     each leader of diskless topics and each version of the API that clients use."""
     memory_trim_interval_ms: Reloadable[int] = Field(default=60_000, ge=0)
     """How often the process gives free memory back to the system (with glibc only), which takes some milliseconds; 0
-    for never. If it never does, the process stays as large as in its busiest moment."""
+    for never. If it never does, the process stays as large as in its busiest moment. In the meantime, freed memory is
+    kept for the next blocks, unless the environment has options for glibc's allocator (`MALLOC_…`)."""
     poll_window_us: int = Field(default=0, ge=0, le=100_000)
     """Time after each request in which the process does not sleep, so that the broker's answer finds it awake; 0 for
     off. A few hundred make a lone request faster where cores are spare, and cost up to a core while requests come."""

@@ -29,6 +29,7 @@ import uvloop
 from proxy.admin.api.question import ProcessAnswer, Question
 from proxy.admin.process_source import ProcessSource
 from proxy.config import Settings
+from proxy.process.memory_trim import keep_freed_memory
 from proxy.process.ports import StartError
 from proxy.process.sharing import STORAGE_PROCESS, Sharing
 from proxy.process.threads import favour_the_event_loop
@@ -154,6 +155,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before the signal was set
         sys.exit("the parent is gone")
+    keep_freed_memory()
     favour_the_event_loop()
     sys.exit(uvloop.run(_run(number, descriptor, sys.argv[4])))
 
