@@ -74,7 +74,7 @@ start. With workers, send the signal to the parent, which passes the settings on
 
 New limits of a connection apply to new connections (`limits.max_frame_bytes`, `limits.write_buffer_bytes`,
 `limits.max_in_flight_requests`, `limits.max_response_bytes_per_connection`, `authorization_cache_ms`). A wait that
-has begun keeps its end. A smaller cache evicts the least recently used blocks at once, except one. With a smaller
+has begun keeps its end. A smaller cache evicts blocks at once, except one. With a smaller
 memory budget, a proxy reads no new requests until it is below the budget. Topics with byte counters of their own keep
 them.
 

@@ -10,7 +10,7 @@ import asyncio
 from pipeline.reading import RowUnreadable, coalesce, row_batches
 from pipeline.source.errors import SourceError
 from proxy.coordinator.interface import Coordinator, FindRequest, ListRequest, Row
-from proxy.diskless.cache import PatchedRun
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.diskless.record_times import first_since
 from proxy.diskless.row_reader import marker_run
 from proxy.diskless.wal.segment import segment_key

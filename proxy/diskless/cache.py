@@ -8,12 +8,11 @@ of merged objects have their offsets, and are only looked at.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
 from collections.abc import Hashable
-from typing import NamedTuple
 
 from proxy.coordinator.interface import Row
 from proxy.diskless.get_count import caused_by_nobody, note_get
+from proxy.diskless.kept_blocks import Block, BlockKey, KeptBlocks, PatchedRun
 from proxy.diskless.parts import NotRead, PartReader
 from proxy.diskless.wal.segment import segment_key, segment_of
 from proxy.records.batches import BatchBounds, RecordsError, check_offsets, is_patched_otherwise, patch_offsets
@@ -26,32 +25,6 @@ _AHEAD_SHARE = 4
 """One part in this many of the capacity may hold blocks that were read ahead and that nobody has used yet."""
 _LIKELY_DECAY = 8
 """Weight of a smaller block: its size moves the expected size of the next block by one part in this many."""
-
-
-class PatchedRun(NamedTuple):
-    """The batches of one row as readers get them. `data` is read-only and never changes."""
-
-    data: memoryview
-    batches: tuple[BatchBounds, ...]
-
-
-_Key = tuple[bytes, int, int, int]
-"""Segment, position and length: of an aligned block (nominal), or of a run that crosses blocks. No run that crosses has
-a block's position and length, so both live in one table. Then the size of blocks in that segment."""
-
-
-class _Entry:
-    """Bytes of one segment from `position` on, and the runs in them that have been patched."""
-
-    __slots__ = ("data", "position", "runs", "siblings", "size_bytes")
-
-    def __init__(self, position: int, data: bytearray | memoryview) -> None:
-        self.position = position
-        self.data = memoryview(data)
-        self.size_bytes = len(data)
-        self.runs: dict[tuple[int, int], PatchedRun] = {}
-        self.siblings: tuple[_Key, ...] = ()
-        """Entries of the same buffer, whose memory is free only when all of them go."""
 
 
 class BlockCache:
@@ -93,11 +66,9 @@ class BlockCache:
         """Expected bytes of a block, by its nominal size: the largest recent size, because many segments are
         smaller."""
         self._leader_epoch = leader_epoch
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._entries_of = Counter[bytes]()
-        """Number of entries by segment."""
-        self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
-        self._ahead: dict[_Key, int] = {}
+        self._entries = KeptBlocks()
+        self._loading: dict[BlockKey, asyncio.Task[Block]] = {}
+        self._ahead: dict[BlockKey, int] = {}
         """Bytes of what was read ahead, as expected while it is being read, until somebody uses it. All of it is in
         memory or being read."""
         self._largest_block_bytes = max(self._likely_bytes)
@@ -116,11 +87,10 @@ class BlockCache:
     def cached(self, row: Row) -> PatchedRun | None:
         """Return the row's batches if they are in memory, at once."""
         key = self._key(row)
-        entry = self._entries.get(key)
+        entry = self._entries.use(key)
         if entry is None:
             return None
         self._ahead.pop(key, None)
-        self._entries.move_to_end(key)
         try:
             run = self._patched(key, entry, row)
         except StorageError:
@@ -179,7 +149,7 @@ class BlockCache:
         view, size = memoryview(data), self._block_bytes
         keys = tuple((segment, start, size, size) for start in range(0, len(data), size))
         for key in keys:
-            entry = _Entry(key[1], view[key[1] : key[1] + size])
+            entry = Block(key[1], view[key[1] : key[1] + size])
             entry.siblings = keys if len(keys) > 1 else ()
             self._keep(key, entry)
 
@@ -212,23 +182,20 @@ class BlockCache:
     def _most_ahead_bytes(self) -> int:
         return self.capacity_bytes // _AHEAD_SHARE
 
-    def _key(self, row: Row) -> _Key:
+    def _key(self, row: Row) -> BlockKey:
         if not row.offsets_in_place or len(self._merged_sizes) == 1:
             return _key_of(row, self._merged_sizes[0] if row.offsets_in_place else self._block_bytes)
         keys = [_key_of(row, size) for size in self._merged_sizes]
         for key in keys:
             if key in self._entries or key in self._loading:
                 return key
-        more = {key[0] for key in self._loading} | {row.segment}
-        segments = len(self._entries_of) + sum(segment not in self._entries_of for segment in more)
+        segments = self._entries.segments_with({key[0] for key in self._loading} | {row.segment})
         return next((key for key in keys if 2 * segments * key[3] <= self.capacity_bytes), keys[-1])
 
-    async def _entry(self, key: _Key) -> _Entry:
+    async def _entry(self, key: BlockKey) -> Block:
         """Return the entry of `key`: from memory, by the read of it that is under way, or by a new one."""
         self._ahead.pop(key, None)
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
+        if (entry := self._entries.use(key)) is not None:
             return entry
         task = self._loading.get(key) or self._begin(key)
         try:
@@ -238,7 +205,7 @@ class BlockCache:
                 raise StorageError("the cache was closed while a segment was being read") from None
             raise
 
-    def _begin(self, key: _Key) -> asyncio.Task[_Entry]:
+    def _begin(self, key: BlockKey) -> asyncio.Task[Block]:
         _, position, length, size = key
         is_block = length == size and not position % size
         task = asyncio.create_task(self._read_block(key) if is_block else self._join_blocks(key))
@@ -246,14 +213,14 @@ class BlockCache:
         task.add_done_callback(lambda done: self._loaded(key, done))
         return task
 
-    def _loaded(self, key: _Key, task: asyncio.Task[_Entry]) -> None:
+    def _loaded(self, key: BlockKey, task: asyncio.Task[Block]) -> None:
         del self._loading[key]
-        if self._ahead.pop(key, None) is not None and key in self._entries:
-            self._ahead[key] = self._entries[key].size_bytes
+        if self._ahead.pop(key, None) is not None and (entry := self._entries.get(key)) is not None:
+            self._ahead[key] = entry.size_bytes
         if not task.cancelled():
             task.exception()  # seen here, as all readers may have been cancelled by now
 
-    async def _read_block(self, key: _Key) -> _Entry:
+    async def _read_block(self, key: BlockKey) -> Block:
         segment, position, length, size = key
         async with self._block_reads:
             reserved = self._likely_bytes[size]
@@ -274,14 +241,14 @@ class BlockCache:
             likely = self._likely_bytes[size]
             self._likely_bytes[size] = max(len(data), likely - likely // _LIKELY_DECAY)
             self._make_room(len(data))
-            entry = _Entry(position, bytearray(data) if isinstance(data, bytes) else data)
+            entry = Block(position, bytearray(data) if isinstance(data, bytes) else data)
             return self._keep(key, entry)
 
     def _count_get(self) -> None:
         self.get_count += 1
         note_get()
 
-    async def _join_blocks(self, key: _Key) -> _Entry:
+    async def _join_blocks(self, key: BlockKey) -> Block:
         segment, position, length, size = key
         fits = self._make_room(length)
         self.used_bytes += length
@@ -298,10 +265,10 @@ class BlockCache:
                     break
         finally:
             self.used_bytes -= length
-        entry = _Entry(position, joined[:done])
+        entry = Block(position, joined[:done])
         return self._keep(key, entry) if fits else entry
 
-    def _patched(self, key: _Key, entry: _Entry, row: Row) -> PatchedRun:
+    def _patched(self, key: BlockKey, entry: Block, row: Row) -> PatchedRun:
         """Return the row's part of an entry with its offsets set.
 
         Raises StorageError if the part does not match the row.
@@ -329,6 +296,7 @@ class BlockCache:
         patched = PatchedRun(run.toreadonly(), batches)
         if known is None:
             entry.runs[place] = patched
+            self._entries.note_read(key, entry, row)
             self._grow(key, entry, RUN_BYTES + BATCH_BYTES * len(batches))
         return patched
 
@@ -342,37 +310,30 @@ class BlockCache:
             raise StorageError("holds another number of records")
         return batches
 
-    def _grow(self, key: _Key, entry: _Entry, size: int) -> None:
+    def _grow(self, key: BlockKey, entry: Block, size: int) -> None:
         if self._entries.get(key) is entry:
             entry.size_bytes += size
             self.used_bytes += size
             self._make_room(0)
 
-    def _keep(self, key: _Key, entry: _Entry) -> _Entry:
-        """Enter it, unless it is there already: runs of that one may be in use, so it stays."""
-        kept = self._entries.setdefault(key, entry)
-        if kept is entry:
+    def _keep(self, key: BlockKey, entry: Block) -> Block:
+        if key not in self._entries:
             self.used_bytes += entry.size_bytes
-            self._entries_of[key[0]] += 1
-        self._entries.move_to_end(key)
-        return kept
+        return self._entries.keep(key, entry)
 
     def _make_room(self, size: int) -> bool:
-        """Evict the least recently used entries until `size` bytes more fit; return False if they can't."""
+        """Evict entries until `size` bytes more fit; return False if they can't."""
         while self.used_bytes + size > self.capacity_bytes and self._entries:
-            self._forget(next(iter(self._entries)))
+            self._forget(self._entries.next_to_go(self.capacity_bytes))
             self.evictions += 1
         return self.used_bytes + size <= self.capacity_bytes
 
-    def _forget(self, key: _Key) -> None:
-        entry = self._entries.pop(key, None)
+    def _forget(self, key: BlockKey) -> None:
+        entry = self._entries.pop(key)
         if self._ahead.pop(key, None) is not None:
             self.ahead_unused += 1
         if entry is not None:
             self.used_bytes -= entry.size_bytes
-            self._entries_of[key[0]] -= 1
-            if not self._entries_of[key[0]]:
-                del self._entries_of[key[0]]
             for sibling in entry.siblings:
                 self._forget(sibling)
 
@@ -381,7 +342,7 @@ def _log_append_time(row: Row) -> int | None:
     return row.append_time_ms if row.log_append_time else None
 
 
-def _key_of(row: Row, size: int) -> _Key:
+def _key_of(row: Row, size: int) -> BlockKey:
     start = row.position - row.position % size
     if row.position + row.length <= start + size:
         return row.segment, start, size, size

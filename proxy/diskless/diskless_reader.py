@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.coordinator.interface_transactions import AbortedTransaction
-from proxy.diskless.cache import PatchedRun
 from proxy.diskless.coordinates import Coordinates
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.diskless.row_reader import HeldRows, RowReader
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.records.batches import empty_batch

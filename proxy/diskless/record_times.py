@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from proxy.diskless.cache import PatchedRun
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.protocol.errors import CORRUPT_MESSAGE
 from proxy.records.batches import HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
 from proxy.records.compression import Buffer, CodecError, decompress

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from proxy.coordinator.interface import Row
 from proxy.coordinator.packing_transactions import marker_of
-from proxy.diskless.cache import BlockCache, PatchedRun
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.records.batches import BatchBounds, control_batch
 from proxy.storage.interface import StorageError
 

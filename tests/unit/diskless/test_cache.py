@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.coordinator.interface import Row
-from proxy.diskless.cache import BATCH_BYTES, RUN_BYTES, BlockCache, PatchedRun
+from proxy.diskless.cache import BATCH_BYTES, RUN_BYTES, BlockCache
 from proxy.diskless.get_count import count_gets
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.diskless.parts import DirectReads
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.records.batches import check_batch
@@ -375,8 +376,8 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
     await idle(cache)  # reads are counted when they end
     assert cache.get_count == len(storage.fetched)
     assert cache.used_bytes <= capacity_bytes
-    assert cache.used_bytes == sum(entry.size_bytes for entry in cache._entries.values())
-    assert cache._ahead.keys() <= cache._entries.keys()
+    assert cache.used_bytes == sum(block.size_bytes for block in cache._entries.values())
+    assert cache._ahead.keys() <= set(cache._entries)
     await cache.close()
     assert cache.used_bytes == 0
 

@@ -153,7 +153,7 @@ async def test_model(sizes: list[list[int]], capacity: int, max_gets: int, seed:
     await idle(cache)
     assert storage.most_in_flight <= max_gets
     assert cache.used_bytes <= cache.capacity_bytes
-    assert cache.used_bytes == sum(entry.size_bytes for entry in cache._entries.values())
-    assert cache._entries_of == Counter(key[0] for key in cache._entries)
+    assert cache.used_bytes == sum(block.size_bytes for block in cache._entries.values())
+    assert cache._entries.segments_with([]) == len({key[0] for key in cache._entries})
     await cache.close()
-    assert (cache.used_bytes, cache._entries_of) == (0, Counter())
+    assert (cache.used_bytes, cache._entries.segments_with([])) == (0, 0)

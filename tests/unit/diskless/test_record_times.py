@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.diskless import record_times as record_times_module
-from proxy.diskless.cache import PatchedRun
+from proxy.diskless.kept_blocks import PatchedRun
 from proxy.diskless.record_times import RecordTime, SearchStopped, first_since, newest, record_times
 from proxy.records.batches import HEADER_BYTES, RecordsError, patch_offsets
 
