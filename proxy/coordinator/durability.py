@@ -8,14 +8,14 @@ An eviction is rejected in any case, because nobody can vouch for a key that the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from proxy import config
 from proxy.coordinator.addresses import kind_of
+from proxy.coordinator.info import read_allowed_info
 
 _SETTINGS = ("maxmemory-policy", "appendonly", "appendfsync")
 _COVERAGE = "cluster-require-full-coverage"
@@ -92,14 +92,11 @@ async def _settings_of(client: Redis, names: tuple[str, ...]) -> tuple[dict[str,
     except ResponseError as error:
         reason = str(error)
     if len(found) < len(names):
-        info: dict[str, Any] = {}
-        for section in ("memory", "persistence"):
-            with suppress(ResponseError):
-                info |= await client.info(section)
-        if "maxmemory_policy" in info:
-            found.setdefault("maxmemory-policy", str(info["maxmemory_policy"]))
-        if "aof_enabled" in info:
-            found.setdefault("appendonly", "yes" if info["aof_enabled"] else "no")
+        memory, persistence = await read_allowed_info(client, "memory", "persistence")
+        if "maxmemory_policy" in memory:
+            found.setdefault("maxmemory-policy", str(memory["maxmemory_policy"]))
+        if "aof_enabled" in persistence:
+            found.setdefault("appendonly", "yes" if persistence["aof_enabled"] else "no")
     return found, reason
 
 

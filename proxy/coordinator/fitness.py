@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from redis.asyncio import Redis
@@ -16,14 +16,13 @@ from proxy.coordinator.cluster import Cluster, Store, pool_of, primaries
 from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.connect import StoreUnfit, WrongServer, address_of, store_call, store_name
 from proxy.coordinator.durability import Risk, Unasked, look_at_durability
+from proxy.coordinator.info import read_info
 from proxy.coordinator.sentinels import SentinelPool
 from proxy.coordinator.shards import REGISTRY_PREFIX, script_keys, shard_prefix
 
 log = structlog.get_logger()
 
 OLDEST_VERSION = 7
-_SECTIONS = ("server", "replication", "memory")
-"""Sections of INFO, requested one by one: managed services allow a part of them."""
 
 
 class Fitness(NamedTuple):
@@ -141,7 +140,11 @@ async def _look_at_waiting(client: Redis, store: str, settings: config.Redis) ->
 
 
 async def _look_at_server(client: Redis, store: str, settings: config.Redis, *, is_view: bool) -> Fitness:
-    (server, why_no_server), (replication, why_no_replication), (memory, _) = await _info(client)
+    answers = await read_info(client, "server", "replication", "memory")
+    server, replication, memory = ({} if isinstance(one, ResponseError) else one for one in answers)
+    why_no_server, why_no_replication, _ = (
+        str(one) if isinstance(one, ResponseError) else "its answer lacks it" for one in answers
+    )
     unasked = _unseen(server, why_no_server, replication, why_no_replication, is_view=is_view)
     life = f"{replication.get('master_replid', '')} {server.get('run_id', '')}".rstrip()
     mode = server.get("redis_mode", server.get("server_mode"))
@@ -174,15 +177,6 @@ async def _look_at_server(client: Redis, store: str, settings: config.Redis, *, 
         )
     risks = _risks(replication, settings) if replication and not is_view and not is_replica else ()
     return Fitness(life, tuple(unfit), unasked, is_replica, risks, memory_is_full=_is_full(memory))
-
-
-async def _info(client: Redis) -> list[tuple[dict[str, Any], str]]:
-    """Return each of the sections of INFO, and why it lacks what it lacks."""
-    async with client.pipeline(transaction=False) as pipeline:
-        for section in _SECTIONS:
-            pipeline.info(section)
-        answers = await pipeline.execute(raise_on_error=False)
-    return [({}, str(one)) if isinstance(one, ResponseError) else (one, "its answer lacks it") for one in answers]
 
 
 def _is_full(memory: Mapping[str, object]) -> bool:

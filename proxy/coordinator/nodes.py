@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from proxy import config
 from proxy.coordinator.cluster import Cluster, Store, primaries
 from proxy.coordinator.connect import address_of, store_call
+from proxy.coordinator.info import read_allowed_info
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import script_keys, shard_prefix
 
@@ -107,24 +106,20 @@ async def look_at_nodes(store: Store, settings: config.Redis) -> list[Look]:
 
 
 async def _look(server: Redis) -> Look:
-    info: dict[str, dict[str, Any]] = {}
     look = Look("", time.monotonic(), None, ())
     try:
         async with store_call(server, "looking at the store's servers"):
-            for section in _SECTIONS:
-                with suppress(ResponseError):  # managed services allow a part of INFO
-                    info[section] = await server.info(section)
+            cpu, memory, replication, stats = await read_allowed_info(server, *_SECTIONS)
     except CoordinatorUnavailable as error:
         return look._replace(problem=str(error))
-    cpu, memory, stats = (info.get(section, {}) for section in ("cpu", "memory", "commandstats"))
     return look._replace(
         at_s=time.monotonic(),
         script_runs=int(stats.get("cmdstat_evalsha", {}).get("calls", 0)) if stats else None,
         cpu_s=float(cpu["used_cpu_sys"]) + float(cpu["used_cpu_user"]) if "used_cpu_user" in cpu else None,
         memory_bytes=_number(memory, "used_memory"),
         memory_limit_bytes=_number(memory, "maxmemory"),
-        replicas=_number(info.get("replication", {}), "connected_slaves"),
-        lag_bytes=lag_of(info.get("replication", {})),
+        replicas=_number(replication, "connected_slaves"),
+        lag_bytes=lag_of(replication),
     )
 
 
