@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _LONGEST_SWEEP_MS = 120_000
+_SWEEPS_PER_TIMEOUT = 4
+"""A limit is exceeded by one part in this many at most."""
 _ENDED = getattr(select, "POLLRDHUP", 0)
 """The other side sends no more. Only Linux reports that; elsewhere it is noticed when reading goes on."""
 _INT = struct.Struct("i")
@@ -50,6 +52,8 @@ def ended_unnoticed(connections: Iterable[OpenConnection]) -> list[OpenConnectio
     poll = select.poll()
     unwatched = {}
     for connection in connections:
+        if connection.client_side.reading:
+            continue  # asked here, as nearly all of thousands are read from
         descriptor = connection.unwatched_descriptor
         if descriptor is not None:
             unwatched[descriptor] = connection
@@ -204,15 +208,25 @@ class Connections:
         self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")
 
     async def sweep(self, memory: MemoryBudget) -> None:
-        """End connections that are idle, or slow to send or to take, for longer than the limits. Never return."""
+        """End connections that are idle, or slow to send or to take, for longer than the limits. Never return.
+
+        As long as no request waits for memory, the shorter limits of that time do not make it look at all connections.
+        """
         limits = self._limits
         loop = asyncio.get_running_loop()
+        swept_s = loop.time()
         while True:
-            timeouts_ms = (limits.idle_timeout_ms, limits.frame_timeout_ms, limits.contended_frame_timeout_ms)
-            await asyncio.sleep(min(*timeouts_ms, limits.write_timeout_ms, _LONGEST_SWEEP_MS) / 4000)
+            shortest_ms = min(
+                limits.idle_timeout_ms, limits.frame_timeout_ms, limits.write_timeout_ms, _LONGEST_SWEEP_MS
+            )
+            await asyncio.sleep(min(shortest_ms, limits.contended_frame_timeout_ms) / (1000 * _SWEEPS_PER_TIMEOUT))
             if open_files.none_left():
                 log.warning("no_file_descriptors", connections=len(self._open), remedy=open_files.REMEDY)
-            self.sweep_once(loop.time(), contended=memory.contended)
+            if memory.contended or loop.time() - swept_s >= shortest_ms / (1000 * _SWEEPS_PER_TIMEOUT):
+                swept_s = loop.time()
+                self.sweep_once(swept_s, contended=memory.contended)
+            else:
+                self._end_unnoticed()
 
     def sweep_once(self, now_s: float, *, contended: bool) -> None:
         """Do `sweep` once; `contended`: requests wait for memory."""
@@ -238,6 +252,9 @@ class Connections:
                 connection.abort()
             elif connection.last_active_s < now_s - idle_s and not connection.busy:
                 connection.close(EndCause.IDLE)
+        self._end_unnoticed()
+
+    def _end_unnoticed(self) -> None:
         for connection in ended_unnoticed(self._open):
             connection.abort(EndCause.CLIENT_LEFT)
 

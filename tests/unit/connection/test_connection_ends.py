@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 
 import pytest
 
+from tests.unit.connection.test_last_words import until
 from tests.unit.connection_double import (
     FETCH,
     HEARTBEAT,
@@ -272,6 +274,27 @@ async def test_a_client_that_goes_while_it_is_not_read_from_is_noticed(unread, e
         sent.connections.sweep_once(sent.now(), contended=False)
         await turns()
         assert sent.client.aborted == ended
+
+
+async def test_resting_clients_are_all_looked_at_only_while_requests_wait_for_memory(monkeypatch):
+    """Thousands of them would cost CPU in every second; but who leaves while it is not read from is noticed soon."""
+    sent = await connected(frame_timeout_ms=60_000, contended_frame_timeout_ms=100, handlers={FETCH: Waiting()})
+    contended_sweeps: asyncio.Queue[bool] = asyncio.Queue()
+    monkeypatch.setattr(
+        sent.connections, "sweep_once", lambda now_s, *, contended: contended_sweeps.put_nowait(contended)
+    )
+    sweeping = asyncio.create_task(sent.connections.sweep(sent.memory))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent.client._extra["socket"] = ours
+        sent.send(request(FETCH, 1, version=4))
+        theirs.shutdown(socket.SHUT_WR)
+        await until(lambda: sent.client.aborted)
+    assert contended_sweeps.empty()
+    assert sent.memory.try_take(sent.memory.limit_bytes, lambda: True)
+    assert not sent.memory.try_take(1, lambda: True)
+    assert await contended_sweeps.get()
+    sweeping.cancel()
 
 
 @pytest.mark.parametrize("leaves", [False, True])
