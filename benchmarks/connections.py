@@ -30,7 +30,7 @@ SETTLE_SECONDS = 2.0
 def main() -> None:
     """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--connections", type=int, default=2000)
+    parser.add_argument("--connections", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--idle-seconds", type=float, default=10.0, help="for which CPU time is measured")
     arguments = parser.parse_args()
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, float]:
-    """Hold `connections` connections to one broker's listener, then three times as many, and close them."""
+    """Hold `connections` connections to one broker's listener, then half as many again, and close them."""
     pid = stack.pid(f"proxy-{RACK}")
     (address,) = RawClient(stack.bootstrap(RACK)).brokers().values()
     close_all(hold(address, WARM_UP))
@@ -69,19 +69,19 @@ def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, fl
     during_mib, cpu = memory_mib(pid), cpu_seconds([pid])
     time.sleep(idle_seconds)
     idle_cpu = (cpu_seconds([pid]) - cpu) / idle_seconds
-    held += hold(address, 2 * connections)
+    held += hold(address, connections // 2)
     time.sleep(SETTLE_SECONDS)
-    thrice_mib = memory_mib(pid)
+    with_further_mib = memory_mib(pid)
     close_all(held)
     time.sleep(SETTLE_SECONDS)
     return {
         "kib_per_connection": (during_mib - before_mib) * 1024 / connections,
-        "kib_per_further_connection": (thrice_mib - during_mib) * 1024 / (2 * connections),
+        "kib_per_further_connection": (with_further_mib - during_mib) * 1024 / (connections // 2),
         "connections_per_second": connections / connect_seconds,
         "idle_cpu_share": idle_cpu,
         "before_mib": before_mib,
         "during_mib": during_mib,
-        "thrice_mib": thrice_mib,
+        "with_further_mib": with_further_mib,
         "after_mib": memory_mib(pid),
     }
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 import redis.asyncio
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from proxy.admin.families import LazyFamily
 from proxy.admin.metrics import ProxyCollector
 from proxy.admin.state_metrics import MAX_PARTITIONS_NAMED, MAX_TOPICS_NAMED
 from proxy.admin.sums import worker_metrics
@@ -165,6 +166,6 @@ def families() -> list[Family]:
 
 def _described(metrics: Iterator[Metric]) -> Iterator[Family]:
     for metric in metrics:
-        assert isinstance(metric, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily)
+        assert isinstance(metric, LazyFamily)
         name = metric.name + ("_total" if metric.type == "counter" else "")
-        yield Family(name, metric.type, tuple(metric._labelnames), metric.documentation)
+        yield Family(name, metric.type, metric.labels, metric.documentation)

@@ -89,10 +89,13 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
     )
     lag = parts.process.stats.loop_lag_seconds
     yield histogram("event_loop_lag_seconds", "Delay with which the event loop wakes a waiting task.", lag)
-    yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
+    yield gauge("tasks", "Tasks of the event loop.", lambda: len(asyncio.all_tasks()))
     yield gauge("connections", "Open client connections.", len(parts.clients.connections))
-    underway = sum(connection.requests_underway for connection in parts.clients.connections.all())
-    yield gauge("requests_underway", "Requests of clients that are not answered yet.", underway)
+    yield gauge(
+        "requests_underway",
+        "Requests of clients that are not answered yet.",
+        lambda: sum(connection.requests_underway for connection in parts.clients.connections.all()),
+    )
     held = buffers(parts)
     used = [((one.name,), one.used_bytes) for one in held]
     limits = [((one.name,), one.limit_bytes) for one in held]

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from proxy.admin.families import counter, gauge
+from proxy.admin.families import counter, gauge, plain_family
 from proxy.admin.state_metrics import ready_metric
 
 SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
@@ -137,7 +137,12 @@ def summed(pages: Iterable[list[Metric]]) -> list[Metric]:
                 value = float(sample.value)
                 summed[key] = together(summed[key], value) if key in summed else value
     return [
-        _with_samples(metric, [Sample(key[0], dict(key[1:]), value) for key, value in values[name].items()])
+        plain_family(
+            name,
+            metric.documentation,
+            metric.type,
+            [Sample(key[0], dict(key[1:]), value) for key, value in values[name].items()],
+        )
         for name, metric in metrics.items()
     ]
 
@@ -151,10 +156,4 @@ def _side_by_side(pages: Mapping[str, list[Metric]]) -> list[Metric]:
             samples.setdefault(metric.name, []).extend(
                 Sample(sample.name, {**sample.labels, "worker": worker}, sample.value) for sample in metric.samples
             )
-    return [_with_samples(metric, samples[name]) for name, metric in metrics.items()]
-
-
-def _with_samples(metric: Metric, samples: list[Sample]) -> Metric:
-    made = Metric(metric.name, metric.documentation, metric.type, metric.unit)
-    made.samples = samples
-    return made
+    return [plain_family(name, metric.documentation, metric.type, samples[name]) for name, metric in metrics.items()]

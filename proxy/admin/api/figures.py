@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from proxy.admin.families import COMMIT_INTERVAL
+from proxy.admin.families import COMMIT_INTERVAL, PREFIX
 from proxy.routing.recent_sums import Totals
 
 if TYPE_CHECKING:
     from proxy.assembly.parts import Parts
 
-_PREFIX = "diskless_proxy_"
 _PER_STEP = 200
 """Samples to look at before other tasks of the event loop get a turn. Most families have one; a turn costs as much as
 several of them."""
@@ -45,6 +44,12 @@ _FLOWS = {
     "cross_rack_bytes_total": "crossed_bytes",
     "cross_rack_cost_usd_total": "crossed_usd",
 }
+_SAVED_NEAR, _SAVED, _STORAGE_COST = "near_read_saved_usd_total", "saved_usd_total", "storage_cost_usd_total"
+_FAMILIES = frozenset(
+    PREFIX + name.removesuffix("_total")
+    for name in (*_COUNTERS, *_FLOWS, *_HISTOGRAMS, _SAVED_NEAR, _SAVED, _STORAGE_COST)
+)
+"""Names of the families that figures are read from."""
 Key = TypeVar("Key")
 HistogramKey = tuple[str, str, str]
 """Name, and the labels `api` and `commit_interval_ms`, empty if it has none."""
@@ -95,8 +100,7 @@ async def collect(parts: Parts) -> Figures:
 
     figures, samples = Figures(), 0
     for metric in ProxyCollector(parts).collect():
-        _take(figures, metric)
-        samples += len(metric.samples)
+        samples += _take(figures, metric)
         if samples >= _PER_STEP:
             samples = 0
             await asyncio.sleep(0)
@@ -133,24 +137,27 @@ def figures_of(metrics: Iterable[Metric]) -> Figures:
     return figures
 
 
-def _take(figures: Figures, metric: Metric) -> None:
-    if not metric.name.startswith(f"{_PREFIX}topic_"):
-        for sample in metric.samples:
-            _take_sample(figures, sample)
+def _take(figures: Figures, metric: Metric) -> int:
+    """Take what figures need of a family, whose samples are not read otherwise; return the number of samples."""
+    if metric.name not in _FAMILIES:
+        return 0
+    for sample in metric.samples:
+        _take_sample(figures, sample)
+    return len(metric.samples)
 
 
 def _take_sample(figures: Figures, sample: Sample) -> None:
-    name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, float(sample.value)
+    name, labels, value = sample.name.removeprefix(PREFIX), sample.labels, float(sample.value)
     if name in _COUNTERS:
         figures.counters[name] = figures.counters.get(name, 0.0) + value
     elif name in _FLOWS:
         key = labels["kind"], labels["direction"], labels["client_rack"], labels["serving_rack"]
         getattr(figures, _FLOWS[name])[key] = value
-    elif name == "near_read_saved_usd_total":
+    elif name == _SAVED_NEAR:
         figures.saved_usd["near_read"] = value
-    elif name == "saved_usd_total":
+    elif name == _SAVED:
         figures.saved_usd[labels["saving"]] = value
-    elif name == "storage_cost_usd_total":
+    elif name == _STORAGE_COST:
         figures.storage_usd[labels["operation"]] = value
     elif name.endswith("_bucket") and name.removesuffix("_bucket") in _HISTOGRAMS:
         named = name.removesuffix("_bucket"), labels.get("api", ""), labels.get(COMMIT_INTERVAL, "")

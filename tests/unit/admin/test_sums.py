@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin.catalogue import families
+from proxy.admin.families import counter, gauge, labelled_counter, labelled_histogram
 from proxy.admin.record_metrics import record_metrics
 from proxy.admin.sums import ADDED_UP, REPORTED_BY_PARENT, SEEN_BY_ALL, WorkerMetrics, metrics_page
 from proxy.config import Prices
-from proxy.telemetry.stats import Stats
+from proxy.telemetry.stats import Histogram, Stats
 
 
 def worker(name: str, connections: float, brokers: float, produced: float) -> WorkerMetrics:
@@ -26,6 +29,20 @@ def worker(name: str, connections: float, brokers: float, produced: float) -> Wo
         HistogramMetricFamily("diskless_proxy_produce_seconds", "Time.", buckets=buckets, sum_value=produced),
     ]
     return WorkerMetrics(name, own, [GaugeMetricFamily("process_resident_memory_bytes", "RSS.", value=7)])
+
+
+def test_a_worker_sends_its_metrics_with_their_samples() -> None:
+    counted = Histogram((0.5,))
+    counted.observe(0.1)
+    for metric in (
+        counter("protocol_errors", "Text.", 5),
+        gauge("tasks", "Text.", lambda: 6.0),
+        labelled_counter("requests", "Text.", ["api"], [(("Fetch",), 7)]),
+        labelled_histogram("api_seconds", "Text.", ["api"], [(("Fetch",), counted)]),
+    ):
+        received = pickle.loads(pickle.dumps(metric))
+        assert received == metric
+        assert received.samples
 
 
 def samples(*workers: WorkerMetrics, ready: bool = True) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

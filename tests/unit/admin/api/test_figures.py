@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from proxy.admin.api.figures import Buffer, Figures, Look, added, figures_of, growth
 from proxy.admin.api.history import INTERVAL_MS, SAMPLES, History, histogram_quantile_ms, sample_of
 from proxy.admin.api.overview import State, document
+from proxy.admin.families import gauge
 from proxy.admin.record_metrics import record_metrics
 from proxy.config import Prices
 from proxy.telemetry.stats import Stats
@@ -48,6 +49,21 @@ def test_figures_are_read_from_the_metrics() -> None:
     assert one.crossed_bytes[FLOW] == 2 * GIGABYTE
     assert one.crossed_usd[FLOW] == pytest.approx(0.04)
     assert one.histograms["api_seconds", "Produce", "250"] == {0.01: 3, 0.1: 3, float("inf"): 3}
+
+
+def test_metrics_that_are_not_figures_are_not_read() -> None:
+    """To count the requests of thousands of connections takes long; scrapes do it, the history does not."""
+    reads: list[str] = []
+
+    def read() -> float:
+        reads.append("requests_underway")
+        return 5.0
+
+    metric = gauge("requests_underway", "", read)
+    assert figures_of([metric, gauge("connections", "", 3)]).counters == {"connections": 3}
+    assert not reads
+    assert [sample.value for sample in metric.samples] == [sample.value for sample in metric.samples] == [5.0]
+    assert len(reads) == 1
 
 
 def test_several_processes_are_added_up() -> None:
