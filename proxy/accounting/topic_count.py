@@ -34,7 +34,6 @@ class TopicCount:
         "_own_rack",
         "_racks",
         "_racks_state",
-        "_serving_rack",
         "_session",
         "_stats",
         "_times",
@@ -64,20 +63,20 @@ class TopicCount:
         self._racks = racks
         self._stats = stats
         self._racks_state: object = None
-        self._serving_rack = ""
         self._key: RecordKey | None = None
         self._times = 0
 
     def add(self, size: int) -> None:
         """Count `size` bytes of records."""
-        state, serving_rack = self._racks.state(), self._cluster.rack_of(self._session.node_id)
-        if state is not self._racks_state or serving_rack != self._serving_rack or self._key is None:
+        state = self._racks.state()
+        if state is not self._racks_state or self._key is None:
             name = self._stats.settled_name(self._topic)
             if name is None:
                 self._classic()(self._topic, size)
                 return
             client_rack = self._racks.counted(self._session, self._client_id)
-            self._racks_state, self._serving_rack = state, serving_rack
+            serving_rack = self._cluster.rack_of(self._session.node_id)
+            self._racks_state = state
             self._key = ("classic", self._direction, client_rack, serving_rack, name)
             self._times = borders(client_rack, self._own_rack, serving_rack)
         self._stats.record_bytes[self._key] += size

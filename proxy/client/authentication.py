@@ -40,13 +40,13 @@ class Authentication:
         "_now",
         "_raw",
         "_requests",
-        "_required",
         "_rounds",
         "_under_way",
+        "required",
     )
 
     def __init__(self, required: bool, now: Callable[[], float], *, max_bytes: int, max_requests: int) -> None:
-        self._required = required
+        self.required = required
         self._now = now
         self._max_bytes = max_bytes
         self._max_requests = max_requests
@@ -67,7 +67,7 @@ class Authentication:
     @property
     def settled(self) -> bool:
         """Return whether `admit` would let every request pass, and `takes_token` would find no token."""
-        if not self._required:
+        if not self.required:
             return True
         return self._done and not self._under_way and (self._ends_s is None or self._now() <= self._ends_s)
 
@@ -84,7 +84,7 @@ class Authentication:
 
     def admit(self, api_key: int, size: int) -> None:
         """A request of `size` bytes begins. Raises ProtocolError where the broker would close the connection."""
-        if not self._required:
+        if not self.required:
             return
         name = API_TABLE[api_key].name
         if self._under_way:
@@ -116,7 +116,7 @@ class Authentication:
 
     def handshake_begins(self, mechanism: str, api_version: int) -> None:
         """A SaslHandshake is sent on. Raises ProtocolError."""
-        if not self._required:
+        if not self.required:
             return
         if api_version == 0:
             if self._done:
@@ -134,7 +134,7 @@ class Authentication:
 
     def authenticate_answered(self, answer: AuthenticateAnswer) -> bool:
         """The answer to a token; whether the client is authenticated by it. After an error the broker closes."""
-        if answer.error_code != NONE or not self._required:
+        if answer.error_code != NONE or not self.required:
             return False
         self._rounds += 1
         refused = self._mechanism == _OAUTHBEARER and bool(answer.auth_bytes)

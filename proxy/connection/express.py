@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct(">ihhi")
 """Size, API key, API version, correlation ID."""
+_LEAST_BYTES = _HEAD.size - SIZE_BYTES
 _PASSES = {api.key: api for api in API_TABLE.values() if api.treatment is Treatment.PASS}
 
 
@@ -61,7 +62,8 @@ class ExpressLane:
         self._gate = client.reading.gate
         self._reader = client.reading.reader
         self._express = client.session.express
-        self._authentication = client.session.authentication
+        authentication = client.session.authentication
+        self._authentication = authentication if authentication.required else None
         self._charges = charges
         self._stats = stats
         self._max_frame_bytes = max_frame_bytes
@@ -69,14 +71,14 @@ class ExpressLane:
 
     def take(self, data: bytes) -> bool:
         """Send a request on. False, and nothing has happened, if the bytes need the ordinary path."""
-        if self._gate.causes or len(data) < _HEAD.size or not self._reader.between_frames:
+        size = len(data) - SIZE_BYTES
+        if self._gate.causes or not _LEAST_BYTES <= size <= self._max_frame_bytes or not self._reader.between_frames:
             return False
-        size, api_key, api_version, correlation_id = _HEAD.unpack_from(data)
-        if size != len(data) - SIZE_BYTES or size > self._max_frame_bytes:
+        announced, api_key, api_version, correlation_id = _HEAD.unpack_from(data)
+        upstream = self._broker_side.own
+        if announced != size or upstream is None or upstream.lost:
             return False
-        side = self._broker_side
-        upstream = side.upstream
-        if upstream is None or upstream.lost or side.stands_in or not self._authentication.settled:
+        if self._authentication is not None and not self._authentication.settled:
             return False
         express = self._express.get(api_key)
         if express is not None:

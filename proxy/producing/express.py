@@ -96,14 +96,9 @@ class ExpressProduce:
         size = record_bytes(data, self._partition_at, flexible=self._flexible)
         if not size:
             return None
-        topics, topic = self._topics, self._topic
-        if topics.nothing_diskless:
-            self.held = False
-            topics.passed(topic)
-        elif topics.is_current and topics.find(topic) is None and topics.surely_classic(topic):
-            self.held = True
-        else:
+        if not self._topics.pass_while_leased(self._topic):
             return None
+        self.held = self._topics.any_diskless
         self._session.client_id = self._client_id
         self._count.add(size)
         if self._plain is None:

@@ -166,6 +166,23 @@ class Topics:
             if names and self.is_current and self.find(topic_id) is None:
                 self.classic.note(topic_id)
 
+    def pass_while_leased(self, topic: TopicReference) -> bool:
+        """Return whether a topic is certainly classic at this moment, by the lease, and keep it if so.
+
+        The same as `nothing_diskless` and `passed`, or `is_current`, `find` and `surely_classic`, in one look.
+        """
+        if self.gone_back or not self._lease_runs() or topic in self._by_name or topic in self._by_id:
+            return False
+        if self.may_be_a_shadow(topic):
+            return False
+        self.classic.note(topic)
+        return True
+
+    @property
+    def any_diskless(self) -> bool:
+        """True if the registry has an entry."""
+        return bool(self._by_name)
+
     def passed(self, topic: TopicReference) -> None:
         """Note that a request of a topic went to the brokers while every topic was classic, and keep it if that still
         holds."""

@@ -273,8 +273,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a Produce like the last one goes to the broker, whatever its topic has become",
         "proxy/producing/express.py",
-        "        elif topics.is_current and topics.find(topic) is None and topics.surely_classic(topic):\n",
-        "        elif True:\n",
+        "        if not self._topics.pass_while_leased(self._topic):\n",
+        "        if False:\n",
         ("tests/unit/connection/test_express.py",),
     ),
     Bug(

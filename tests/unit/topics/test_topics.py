@@ -172,6 +172,35 @@ async def test_the_cache_is_bounded_and_keeps_the_most_recently_used_topics(
     assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.classic.was_noted(name)] == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("leased", [True, False])
+@pytest.mark.parametrize("gone_back", [True, False])
+@pytest.mark.parametrize("entries", ["none", "reserved", "live"])
+@pytest.mark.parametrize("topic", ["orders", "others", TOPIC_ID, b"o" * 16])
+async def test_the_quick_look_answers_as_the_long_one(leased: bool, gone_back: bool, entries: str, topic: str | bytes):
+    """What the express lane asks, and what the ordinary path does."""
+
+    async def made() -> Topics:
+        topics, lease = await loaded()
+        topics.classic.note("known")
+        if entries != "none":
+            await topics.registry.reserve("orders", 3, {}, "owner")
+        if entries == "live":
+            await topics.registry.activate("orders", TOPIC_ID, 3)
+        await topics.load()
+        topics.gone_back, lease.runs = gone_back, leased
+        return topics
+
+    quick, long = await made(), await made()
+    passes = long.nothing_diskless
+    if passes:
+        long.passed(topic)
+    elif long.is_current and long.find(topic) is None:
+        passes = long.surely_classic(topic)
+    assert quick.pass_while_leased(topic) == passes
+    assert quick.classic.was_noted(topic) == long.classic.was_noted(topic) == passes
+    assert quick.any_diskless == (entries != "none")
+
+
 async def test_topics_used_while_nothing_was_diskless_are_read_and_written_as_before():
     topics, lease = await loaded()
     topics.passed("orders")
