@@ -177,7 +177,7 @@ async def test_the_cache_is_bounded_and_keeps_the_most_recently_used_topics(
 @pytest.mark.parametrize("entries", ["none", "reserved", "live"])
 @pytest.mark.parametrize("topic", ["orders", "others", TOPIC_ID, b"o" * 16])
 async def test_the_quick_look_answers_as_the_long_one(leased: bool, gone_back: bool, entries: str, topic: str | bytes):
-    """What the express lane asks, and what the ordinary path does."""
+    """The express lane asks the one, the ordinary path the other."""
 
     async def made() -> Topics:
         topics, lease = await loaded()
