@@ -32,7 +32,7 @@ _FRAME = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
 """Size and correlation ID."""
-_SIZE_BYTES, _HEAD_BYTES = 4, 4
+_HEAD_BYTES = 4
 _OWN_CORRELATION_ID = 0x6B696F
 
 
@@ -90,13 +90,13 @@ class BrokerConnection(asyncio.Protocol):
 
         An answer that comes while the connection is being finished is dropped, so it is never passed on.
         """
-        expected, size = self.expected, len(data) - _SIZE_BYTES
-        if not expected or self._current is not None or size < _HEAD_BYTES or not self.reader.between_frames:
+        expected = self.expected
+        if not expected or self._current is not None or len(data) < _HEAD.size or not self.reader.between_frames:
             return False
         slot = expected[0]
         if not isinstance(slot, BrokerSlot):
             return False
-        if _HEAD.unpack_from(data) != (size, slot.correlation_id):
+        if _HEAD.unpack_from(data) != (len(data) - _FRAME.size, slot.correlation_id):
             return False
         expected.popleft()
         if slot.response_whole(data):

@@ -63,8 +63,6 @@ class BrokerSide:
         """None before the first broker is reached; afterwards it stays, also when it is lost."""
         self.stands_in = False
         """True if `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
-        self.own: BrokerConnection | None = None
-        """The same as `upstream`, unless another broker stands in."""
         self.connecting: asyncio.Task[None] | None = None
         """The task that reaches a broker, for the first time or again."""
         self._left_silent: int | None = None
@@ -103,7 +101,6 @@ class BrokerSide:
         if self.upstream is not None:
             self._reached_again_s = self._now()
         self.upstream = upstream
-        self.own = None if self.stands_in else upstream
         return failure
 
     def may_be_replaced(self, *, reads_near: bool) -> bool:
@@ -152,7 +149,6 @@ class BrokerSide:
     def return_to(self, own: BrokerConnection) -> None:
         """Leave the broker that stands in, which owes nothing, for the client's own."""
         left, self.upstream, self.stands_in, self._left_silent = self.upstream, own, False, None
-        self.own = own
         self._reached_again_s = self._now()
         if left is not None:
             left.forsake()

@@ -75,8 +75,9 @@ class ExpressLane:
         if self._gate.causes or not _LEAST_BYTES <= size <= self._max_frame_bytes or not self._reader.between_frames:
             return False
         announced, api_key, api_version, correlation_id = _HEAD.unpack_from(data)
-        upstream = self._broker_side.own
-        if announced != size or upstream is None or upstream.lost:
+        side = self._broker_side
+        upstream = side.upstream
+        if announced != size or upstream is None or upstream.lost or side.stands_in:
             return False
         if self._authentication is not None and not self._authentication.settled:
             return False

@@ -23,7 +23,7 @@ class MemoryBudget:
 
     def has_room(self, size: int) -> bool:
         """Return whether `try_take` would take `size` bytes now."""
-        return not self._waiting and (self.used_bytes + size <= self.limit_bytes or not self.used_bytes)
+        return not self._waiting and self._fits(size)
 
     def try_take(self, size: int, granted: Callable[[], bool]) -> bool:
         """Take `size` bytes if they are free and nobody waits; return whether they were taken.
@@ -49,11 +49,8 @@ class MemoryBudget:
     def give_back(self, size: int) -> None:
         """Return bytes that were taken, and grant waiting requests theirs, in their order."""
         self.used_bytes -= size
-        while self._waiting:
-            wanted, granted = self._waiting[0]
-            if self.used_bytes and self.used_bytes + wanted > self.limit_bytes:
-                break
-            self._waiting.popleft()
+        while self._waiting and self._fits(self._waiting[0][0]):
+            wanted, granted = self._waiting.popleft()
             self.used_bytes += wanted
             if not granted():
                 self.used_bytes -= wanted
@@ -65,3 +62,6 @@ class MemoryBudget:
         """
         self.limit_bytes = limit_bytes
         self.give_back(0)
+
+    def _fits(self, size: int) -> bool:
+        return self.used_bytes + size <= self.limit_bytes or not self.used_bytes

@@ -82,7 +82,7 @@ class PacedHistogram:
     holds for workers, for proxies of a fleet, and over a reload.
     """
 
-    __slots__ = ("by_interval_ms", "observe")
+    __slots__ = ("_current", "by_interval_ms")
 
     def __init__(self, interval_ms: int) -> None:
         self.by_interval_ms: dict[int, Histogram] = {}
@@ -92,11 +92,13 @@ class PacedHistogram:
     def pace(self, interval_ms: int) -> None:
         """Observe requests that wait for this interval from now on."""
         kept = self.by_interval_ms.pop(interval_ms, None)
-        current = self.by_interval_ms[interval_ms] = kept or Histogram(bounds_around(interval_ms))
-        self.observe = current.observe
-        """Count one, by the interval that is in use."""
+        self._current = self.by_interval_ms[interval_ms] = kept or Histogram(bounds_around(interval_ms))
         while len(self.by_interval_ms) > MAX_COMMIT_INTERVALS:
             del self.by_interval_ms[next(iter(self.by_interval_ms))]
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._current.observe(value)
 
 
 class Ledger:
