@@ -31,6 +31,7 @@ class LazyFamily(Metric):
         self._make = make
         del self.samples
 
+    # mypy: the library has an attribute here that may be set, which nobody does with these.
     @cached_property
     def samples(self) -> list[Sample]:  # type: ignore[override]
         """The samples, as of the first time that somebody reads them."""

@@ -188,7 +188,7 @@ class Racks:
         return self._known
 
     def state(self) -> object:
-        """Return an object that is another one whenever the rack of some client may have changed."""
+        """Return an object that is another one whenever the rack of some client, or of a broker, may have changed."""
         self.known()
         return self._state
 

@@ -104,7 +104,7 @@ class Topics:
     @property
     def nothing_diskless(self) -> bool:
         """Certain, at this moment, that every topic is classic."""
-        return not self.gone_back and not self._by_name and self.loaded and self._lease_runs()
+        return not self.gone_back and not self.any_diskless and self.loaded and self._lease_runs()
 
     def find(self, topic: TopicReference) -> DisklessTopic | None:
         """Return the diskless topic of that name or ID; None if it is classic or unknown."""
