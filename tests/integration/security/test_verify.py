@@ -39,8 +39,7 @@ def test_it_logs_in_with_tls_and_sasl(secure: Stack, tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert (report["ok"], report["complete"], report["findings"]) == (True, True, [])
     assert report["counts"]["acknowledged"] >= 50
-    # On a busy machine there are few transactions, and some are aborted on purpose.
-    assert report["counts"]["committed"] + report["counts"]["aborted"] >= 1
+    assert report["counts"]["committed"] >= 1
 
 
 def test_a_wrong_password_is_named(secure: Stack, tmp_path: Path) -> None:
