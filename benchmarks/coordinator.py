@@ -3,8 +3,8 @@
 Starts a new Redis-compatible server (append-only file on, `appendfsync everysec`). Measures commits of 1, 50 and 200
 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, swaps of rows, and the memory of rows
 and of everything else that a commit leaves behind. Commits are also sent in a row, as a busy server gets them: then its
-caches have what the next call needs. The goals are for these. Lookups in few rows and in many are compared in turns;
-the goal is for the median of these pairs. Then it measures commits that wait for a replica, or for the disk.
+caches have what the next call needs. The goals are for these, and for lookups in few rows and in many that are
+measured in turns. Then it measures commits that wait for a replica, or for the disk.
 Times are the server's own for the script call (the fastest, which other load on the machine affects least) and the
 caller's round trip.
 """
@@ -17,7 +17,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -51,8 +51,6 @@ REPLAYS = 5
 LONG_COMMIT_RUNS = 50
 """Number of runs from which the time is read for each commit: other load then disturbs more than a cool cache."""
 ROWS = (1_000, 1_000_000)
-PAIRS = 100
-"""Number of groups of lookups in few rows, each next to one in many."""
 MANY_PACKED = 500_000
 SEGMENTS_FOR_MEMORY = 2_000
 RUNS_FOR_MEMORY = 10
@@ -60,6 +58,7 @@ SWAPS = 50
 MOST_COMMIT_US, MOST_IDEMPOTENT_COMMIT_US, MOST_SHORT_COMMIT_US = 500, 650, 20
 MOST_LOOKUP_RATIO = 1.5
 MOST_PACKED_ROW_BYTES = 60
+IN_TURNS = "in turns"
 
 Call = Callable[[int], Awaitable[None]]
 """One call of an operation, by its number."""
@@ -79,18 +78,24 @@ class Bench:
         self.coordinator = coordinator
         self.measured: list[Measured] = []
 
-    async def measure(self, what: str, calls: int, one, group_size: int = GROUP) -> None:  # type: ignore[no-untyped-def]
-        server, round_trips = [], []
+    async def measure(self, what: str, calls: int, one: Call, group_size: int = GROUP) -> None:
+        await self.measure_in_turns({what: one}, calls, group_size)
+
+    async def measure_in_turns(self, operations: Mapping[str, Call], calls: int, group_size: int = GROUP) -> None:
+        """Measure groups of the operations in turns, as a machine is slower at one time than at another."""
+        server: dict[str, list[float]] = {what: [] for what in operations}
+        round_trips: dict[str, list[float]] = {what: [] for what in operations}
         for group in range(0, calls, group_size):
-            before = await self.script_us()
-            for number in range(group, group + group_size):
-                began = time.perf_counter()
-                await one(number)
-                round_trips.append((time.perf_counter() - began) * 1e6)
-            server.append((await self.script_us() - before) / group_size)
-        self.measured.append(
-            Measured(what, round(min(server), 1), round(median(server), 1), round(median(round_trips), 1))
-        )
+            for what, one in operations.items():
+                before = await self.script_us()
+                for number in range(group, group + group_size):
+                    began = time.perf_counter()
+                    await one(number)
+                    round_trips[what].append((time.perf_counter() - began) * 1e6)
+                server[what].append((await self.script_us() - before) / group_size)
+        for what, times in server.items():
+            figures = min(times), median(times), median(round_trips[what])
+            self.measured.append(Measured(what, *(round(one, 1) for one in figures)))
 
     async def script_us(self) -> float:
         """Return the time that the server has spent in scripts so far."""
@@ -126,7 +131,7 @@ class Bench:
                 batches += [ProposedBatch(16_384, 10, FIRST_TIMESTAMP + number * INTERVAL_MS, *NO_PRODUCER), refused]
             await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, tuple(batches))])
 
-    def lookups(self, partition: int, rows: int) -> dict[str, Call]:
+    def lookups(self, partition: int, rows: int, kind: str) -> dict[str, Call]:
         async def find(number: int) -> None:
             offset = number * 7919 % (rows * 10)
             (answer,) = await self.coordinator.find([FindRequest(TOPIC, partition, offset, 1)])
@@ -137,33 +142,10 @@ class Bench:
             (answer,) = await self.coordinator.list_offsets([ListRequest(TOPIC, partition, timestamp)])
             assert answer.timestamp_ms == timestamp
 
-        return {"find": find, "list_offsets by time": by_time}
-
-    async def measure_lookups(self, partition: int, rows: int, kind: str) -> None:
-        for what, one in self.lookups(partition, rows).items():
-            await self.measure(f"{what}, {rows} rows, {kind}", ROUNDS, one)
-
-    async def lookup_ratios(self, partitions: Sequence[int]) -> dict[str, float]:
-        """Return how many times as long lookups take in the second partition as in the first, which have ROWS.
-
-        Each figure is the median of pairs of groups: a machine is slower at one time than at another.
-        """
-        few, many = (self.lookups(*one) for one in zip(partitions, ROWS, strict=True))
-        return {what: await self._ratio(few[what], many[what]) for what in few}
-
-    async def _ratio(self, first: Call, second: Call) -> float:
-        ratios = []
-        for start in range(0, PAIRS * GROUP, GROUP):
-            group = range(start, start + GROUP)
-            first_us, second_us = await self._group_us(first, group), await self._group_us(second, group)
-            ratios.append(second_us / first_us)
-        return round(median(ratios), 2)
-
-    async def _group_us(self, one: Call, numbers: range) -> float:
-        before = await self.script_us()
-        for number in numbers:
-            await one(number)
-        return await self.script_us() - before
+        return {
+            f"find, {rows} rows, {kind}": find,
+            f"list_offsets by time, {rows} rows, {kind}": by_time,
+        }
 
     async def pack(self, partition: int, rows: int) -> float:
         """Measure the server's µs per packed row."""
@@ -302,13 +284,15 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
         partition = 8_000_000 + number
         before = await bench.index_bytes()
         await bench.fill(partition, rows)
-        await bench.measure_lookups(partition, rows, "fresh")
+        await bench.measure_in_turns(bench.lookups(partition, rows, "fresh"), ROUNDS)
         memory["fresh_row"] = round((await bench.index_bytes() - before) / rows, 1)
         pack_us = await bench.pack(partition, rows)
-        await bench.measure_lookups(partition, rows, "packed")
+        await bench.measure_in_turns(bench.lookups(partition, rows, "packed"), ROUNDS)
     # Few rows are the newest ones, thus fresh; of many, all but the newest are packed.
     await bench.fill(8_000_010, ROWS[0])
-    ratios = await bench.lookup_ratios([8_000_010, 8_000_001])
+    few = bench.lookups(8_000_010, ROWS[0], IN_TURNS)
+    many = bench.lookups(8_000_001, ROWS[1], IN_TURNS)
+    await bench.measure_in_turns(few | many, ROUNDS)
     for number, kind in enumerate(("fresh", "packed")):
         await bench.swaps(8_100_000 + number * SWAPS, kind)
     memory |= await bench.memory_of_commits(9_000_000)
@@ -325,7 +309,7 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
         table.add_row(one.what, *(f"{value:.0f}" for value in list(asdict(one).values())[1:]))
     console = Console()
     console.print(table)
-    goals = judge(bench.measured, memory, ratios)
+    goals = judge(bench.measured, memory)
     console.print("bytes:", memory, "packing a row, server µs:", pack_us, "goals:", goals)
     RESULTS.parent.mkdir(exist_ok=True)
     results = {
@@ -346,22 +330,19 @@ def _name_of_commits(runs: int, idempotent: bool) -> str:
     return f"commit, {runs} runs{', idempotent' if idempotent else ''}"
 
 
-def judge(
-    measured: list[Measured], memory: dict[str, float], ratios: dict[str, float]
-) -> dict[str, dict[str, float | bool]]:
-    """Return the required figures of the index, and whether they are met; times are the fastest.
-
-    `ratios`: of `Bench.lookup_ratios`.
-    """
+def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[str, float | bool]]:
+    """Return the required figures of the index, and whether they are met; times are the fastest."""
     fastest = {one.what: one.server_us_fastest for one in measured}
+    few, many = ROWS
     figures: dict[str, tuple[float, float]] = {
         "commit_200_runs_us": (fastest["commit, 200 runs, in a row"], MOST_COMMIT_US),
         "commit_200_idempotent_runs_us": (fastest["commit, 200 runs, idempotent, in a row"], MOST_IDEMPOTENT_COMMIT_US),
         "commit_1_run_us": (fastest["commit, 1 runs, in a row"], MOST_SHORT_COMMIT_US),
         "packed_row_bytes": (memory["packed_row"], MOST_PACKED_ROW_BYTES),
     }
-    for what, ratio in ratios.items():
-        figures[f"{what} ratio"] = (ratio, MOST_LOOKUP_RATIO)
+    for what in ("find", "list_offsets by time"):
+        ratio = fastest[f"{what}, {many} rows, {IN_TURNS}"] / fastest[f"{what}, {few} rows, {IN_TURNS}"]
+        figures[f"{what} ratio"] = (round(ratio, 2), MOST_LOOKUP_RATIO)
     return {name: {"is": found, "at_most": most, "kept": found <= most} for name, (found, most) in figures.items()}
 
 
