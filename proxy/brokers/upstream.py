@@ -10,7 +10,6 @@ import asyncio
 import os
 import ssl
 import struct
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -51,7 +50,7 @@ class BrokerConnection(asyncio.Protocol):
         on_pause: Callable[[bool], None] = lambda paused: None,
         express_lane: bool = True,
     ) -> None:
-        self.expected: deque[Expected] = deque()
+        self.expected: list[Expected] = []
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
         self.node_id: int | None = None
@@ -98,10 +97,10 @@ class BrokerConnection(asyncio.Protocol):
             return False
         if _HEAD.unpack_from(data) != (len(data) - _FRAME.size, slot.correlation_id):
             return False
-        expected.popleft()
+        expected.pop(0)
         if slot.response_whole(data):
             return True
-        expected.appendleft(slot)
+        expected.insert(0, slot)
         return False
 
     def eof_received(self) -> bool | None:
@@ -136,7 +135,7 @@ class BrokerConnection(asyncio.Protocol):
                 size < _HEAD_BYTES or _CORRELATION.unpack_from(head)[0] != correlation_id
             ):
                 raise ProtocolError("the broker's answers are out of order")
-            self._current = self.expected.popleft()
+            self._current = self.expected.pop(0)
         decision = self._current.response_begins(size)
         if decision is Decision.WAIT:
             self.pause_reading()
@@ -254,7 +253,7 @@ class BrokerConnection(asyncio.Protocol):
         """Stop waiting for answers; answers that come nevertheless are read and dropped."""
         current, expected = self._current, tuple(self.expected)
         self._current = None if current is None else _Dropped(current.correlation_id)
-        self.expected = deque(_Dropped(one.correlation_id) for one in expected)
+        self.expected = [_Dropped(one.correlation_id) for one in expected]
         for one in expected if current is None else (current, *expected):
             one.response_lost()
 

@@ -6,7 +6,6 @@ client has taken it, or never will.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,8 @@ class Answers:
         self.slot_finished = slot_finished
         self.broker_answer_unreadable = broker_answer_unreadable
         self.count_answer = count_answer
-        self.slots: deque[Slot] = deque()
-        """The slots whose answers are due, the oldest request's first."""
+        self.slots: list[Slot] = []
+        """The slots whose answers are due, the oldest request's first: few, and an empty deque takes 700 bytes."""
         self.held_bytes = 0
         """Bytes of whole answers that wait for their turn."""
         self.not_taken: list[Callable[[], None]] = []
@@ -140,7 +139,7 @@ class Answers:
                 write(buffers, size)
             if not head.done:
                 break
-            slots.popleft()
+            slots.pop(0)
             self.count_answer(head.api_key, perf_counter() - head.began_s)
             if head.let_go is not None:
                 self.not_taken.append(head.let_go)

@@ -64,7 +64,7 @@ class BrokerSide:
         self.stands_in = False
         """True if `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
         self.connecting: asyncio.Task[None] | None = None
-        """The task that reaches a broker, for the first time or again."""
+        """The task that reaches a broker, for the first time or again; None when it has ended."""
         self._left_silent: int | None = None
         """The broker that did not answer, and was left last: the client's own, or one that stood in for it."""
         self._reached_again_s = _NEVER_S
@@ -84,6 +84,15 @@ class BrokerSide:
             express_lane=self._express_lane,
         )
         return made
+
+    def reach_in(self, task: asyncio.Task[None]) -> None:
+        """Let questions wait until this task, which reaches a broker, has ended. It is not kept any longer."""
+        self.connecting = task
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if self.connecting is task:
+            self.connecting = None
 
     async def reach(self) -> str:
         """Connect to the client's own broker, or to one that stands in. Raises BrokerUnreachable.
@@ -216,7 +225,7 @@ class BrokerSide:
         Metadata, by which rights are asked for, is asked again of the broker that stands in, if the broker ends the
         connection. A broker that does not answer it in time, and owes the client nothing, is left if others serve.
         """
-        if self.connecting is not None and not self.connecting.done():
+        if self.connecting is not None:
             await asyncio.wait([self.connecting])
         if self.stands_in and api_key == FETCH:
             raise BrokerUnreachable("the client's broker is down, and another one must not answer for it")
@@ -236,7 +245,7 @@ class BrokerSide:
             except BrokerUnreachable:
                 if api_key != METADATA:
                     raise
-                if self.connecting is not None and not self.connecting.done():
+                if self.connecting is not None:
                     await asyncio.wait([self.connecting])
                 if self.upstream is upstream:
                     raise

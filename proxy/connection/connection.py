@@ -193,7 +193,7 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
             return
         slot.done = True
         self.last_active_s = self._now()
-        slots.popleft()
+        slots.pop(0)
         self.answers.count_answer(slot.api_key, perf_counter() - slot.began_s)
         self._flushed()
 
@@ -290,7 +290,7 @@ class ClientConnection(OpenConnection, asyncio.Protocol):
     # The broker.
 
     def _reach_broker(self) -> None:
-        self.broker_side.connecting = self.start(self._reaching_broker())
+        self.broker_side.reach_in(self.start(self._reaching_broker()))
 
     async def _reaching_broker(self) -> None:
         side, connections = self.broker_side, self._shared.connections
