@@ -64,7 +64,7 @@ def build_routing(
         sums=recent_sums.now,
         has_clients=has_clients,
     )
-    racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=process.now)
+    racks = Racks(settings, fleet=fleet, cluster=cluster, now=process.now)
     leader_choice = LeaderChoice(settings.leader_choice)
     return RoutingParts(
         topics=registry,

@@ -113,7 +113,8 @@ class Fleet:
         """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
         self._served: dict[tuple[str, str], _Served] = {}
         """Addresses by name of the listeners and rack of their clients."""
-        self._racks: tuple[str, ...] = ()
+        self.racks: tuple[str, ...] = ()
+        """Racks that a live proxy serves; each heartbeat brings a new tuple."""
         self._beating = asyncio.Lock()
         self._complete_from_ms = 0
         """Time from which on every proxy whose lease runs has a record in the store, by `running_ms`."""
@@ -219,10 +220,6 @@ class Fleet:
             and all(record.registry_version >= version for record in self.records.values())
         )
 
-    def racks(self) -> tuple[str, ...]:
-        """Racks that a live proxy serves."""
-        return self._racks
-
     def listener(self, node_id: int, rack: str, client: str, came_by: Listeners) -> tuple[str, int] | None:
         """Return host and port that stand for a broker, for a client of `rack`; None if no proxy has a port for it.
 
@@ -316,4 +313,4 @@ class Fleet:
                 address = f"{listeners.host}:{listeners.bootstrap_port}"
                 served.setdefault((listeners.name, listeners.rack), {})[address] = ports
         self._served = {key: _Served.of(ports) for key, ports in served.items()}
-        self._racks = tuple(sorted({rack for _, rack in served}))
+        self.racks = tuple(sorted({rack for _, rack in served}))

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Literal
 from proxy.client.session import Session, SessionKey
 
 if TYPE_CHECKING:
-    from proxy.brokers.cluster import ClusterView
+    from proxy.brokers.cluster import Cluster
     from proxy.config import Settings
+    from proxy.routing.fleet import Fleet
 
 RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
 """The hint in a client ID, as KIP-1163 has it."""
@@ -130,21 +131,22 @@ class Racks:
         self,
         settings: Settings,
         *,
-        fleet_racks: Callable[[], tuple[str, ...]],
-        view: Callable[[], ClusterView],
+        fleet: Fleet,
+        cluster: Cluster,
         now: Callable[[], float],
     ) -> None:
-        """Take `fleet_racks`, the racks that a live proxy serves, and `now`, which returns monotonic seconds."""
+        """Follow the racks of the live proxies and brokers; `now` returns monotonic seconds."""
         self._settings = settings
-        self._fleet_racks = fleet_racks
-        self._view = view
+        self._fleet = fleet
+        self._cluster = cluster
         self._now = now
         self._learning = settings.racks.max_learned_clients > 0
         self._renew_after_s = settings.racks.learned_expiry_ms / 1000 / _RENEWALS_PER_EXPIRY
         self.learned = LearnedRacks(
             settings.racks.max_learned_clients, settings.racks.learned_expiry_ms / 1000, self._now
         )
-        self._seen: tuple[object, object] = (None, None)
+        self._seen_fleet: object = None
+        self._seen_brokers: object = None
         self._known: frozenset[str] = frozenset()
         self._names: frozenset[str] = frozenset()
         """Known racks and all aliases, of which hints in client IDs are made."""
@@ -178,28 +180,27 @@ class Racks:
 
     def known(self) -> frozenset[str]:
         """Racks that a live proxy serves or a live broker is in."""
-        racks, view = self._fleet_racks(), self._view()
-        # Each heartbeat brings a new tuple, so that answers which connections remember live no longer than that.
-        if racks is not self._seen[0] or view is not self._seen[1]:
-            self._seen = racks, view
-            self._known = frozenset(racks) | {broker.rack for broker in view.brokers.values() if broker.rack}
-            self._names = self._known | self._settings.racks.aliases.keys()
-            self._state = object()
+        self.state()
         return self._known
 
     def state(self) -> object:
         """Return an object that is another one whenever the rack of some client, or of a broker, may have changed."""
-        self.known()
+        # Each heartbeat brings a new tuple, so that answers which connections remember live no longer than that.
+        if self._fleet.racks is not self._seen_fleet or self._cluster.view is not self._seen_brokers:
+            self._seen_fleet, self._seen_brokers = racks, view = self._fleet.racks, self._cluster.view
+            self._known = frozenset(racks) | {broker.rack for broker in view.brokers.values() if broker.rack}
+            self._names = self._known | self._settings.racks.aliases.keys()
+            self._state = object()
         return self._state
 
     def of(self, session: Session, client_id: str | None) -> str:
         """Return the rack of the client behind a connection. It is needed with every request, so it is cached there."""
-        self.known()
+        state = self.state()
         known = session.get(_FOUND)
-        if known is not None and known[0] is self._state and known[1] == client_id:
+        if known is not None and known[0] is state and known[1] == client_id:
             return known[2]
         rack = self._find(session, client_id)
-        session[_FOUND] = self._state, client_id, rack
+        session[_FOUND] = state, client_id, rack
         return rack
 
     def counted(self, session: Session, client_id: str | None) -> str:
@@ -210,7 +211,7 @@ class Racks:
 
     def on_any_proxy(self, session: Session, client_id: str | None) -> str | None:
         """Return the client's rack if every proxy would find the same, whatever port the client came to; else None."""
-        self.known()
+        self.state()
         return self._hinted(client_id) or self._networks.rack_of(session.host)
 
     def learn(self, session: Session, client_id: str | None, rack: str | None) -> None:
@@ -230,7 +231,7 @@ class Racks:
 
     def source_of(self, session: Session, client_id: str | None) -> RackSource:
         """Return the rule that `of` took the rack from."""
-        self.known()
+        self.state()
         if self._hinted(client_id) is not None:
             return "client ID"
         if _SAID in session:

@@ -230,7 +230,7 @@ async def test_clients_get_a_proxy_of_their_rack():
     assert address_for(first, 2, "rack-a") == ("127.0.0.1", 19104)
     assert address_for(first, 2, "rack-b") == ("127.0.0.1", 19204)
     assert address_for(third, 2, "rack-b") == address_for(second, 2, "rack-b")
-    assert set(first.racks()) == {"rack-a", "rack-b", "rack-c"}
+    assert set(first.racks) == {"rack-a", "rack-b", "rack-c"}
 
 
 async def test_clients_of_a_rack_without_live_proxies_get_this_one():
@@ -334,7 +334,7 @@ async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by(
     assert proxy.fleet.listener(1, "rack-b", "client", inner) == ("127.0.0.1", 31001)
     assert proxy.fleet.listener(1, "rack-z", "client", other) == ("127.0.0.1", 31001)
     assert proxy.fleet.listener(1, "rack-b", "client", Listeners()) == ("127.0.0.1", 19103)
-    assert proxy.fleet.racks() == ("rack-a", "rack-b")
+    assert proxy.fleet.racks == ("rack-a", "rack-b")
 
 
 def test_listeners_that_clash_are_rejected():

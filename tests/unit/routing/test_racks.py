@@ -184,8 +184,8 @@ def racks_of(fleet=("rack-a", "rack-a-north", "rack-b", "rack-p"), clock=None, b
         racks=settings,
     )
     view = ClusterView({node: Broker(node, "h", 1, rack) for node, rack in enumerate(brokers)})
-    parts = SimpleNamespace(fleet=fleet, view=view)
-    racks = Racks(whole, fleet_racks=lambda: parts.fleet, view=lambda: parts.view, now=clock or Clock())
+    parts = SimpleNamespace(racks=fleet, view=view)
+    racks = Racks(whole, fleet=parts, cluster=parts, now=clock or Clock())
     racks.parts = parts
     return racks
 
@@ -251,10 +251,10 @@ def test_a_learnt_rack_is_renewed_by_each_request_and_then_expires():
     for _ in range(20):
         racks.learn(client, "app", "rack-a")
         clock.now_s += 1
-        racks.parts.fleet = (*racks.parts.fleet,)  # as a heartbeat does
+        racks.parts.racks = (*racks.parts.racks,)  # as a heartbeat does
         assert racks.of(connection(), "app") == "rack-a"
     clock.now_s += 10
-    racks.parts.fleet = (*racks.parts.fleet,)
+    racks.parts.racks = (*racks.parts.racks,)
     assert racks.of(connection(), "app") == "rack-p"
 
 
@@ -263,9 +263,9 @@ def test_known_racks_change_and_answers_with_them():
     client_id = "app,diskless_rack_id=rack-z-StreamThread-1"
     assert racks.of(client, client_id) == "rack-z-StreamThread-1"
     assert racks.counted(client, client_id) == "unknown"
-    racks.parts.fleet = ("rack-p", "rack-z")
+    racks.parts.racks = ("rack-p", "rack-z")
     assert racks.of(client, client_id) == racks.counted(client, client_id) == "rack-z"
-    racks.parts.fleet = ("rack-p",)
+    racks.parts.racks = ("rack-p",)
     racks.parts.view = ClusterView({1: Broker(1, "h", 1, "rack-z-StreamThread-1")})
     assert racks.counted(client, client_id) == "rack-z-StreamThread-1"
 
