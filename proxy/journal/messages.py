@@ -7,6 +7,7 @@ same name is never taken for the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from proxy.protocol.api_keys import API_VERSIONS, DELETE_RECORDS, LIST_OFFSETS, PRODUCE
@@ -110,6 +111,7 @@ def fetch_answer(body: Buffer) -> PartitionFetched:
     raise ProtocolError(f"the answer to Fetch names no partition, and has the error {response.error_code}")
 
 
+@lru_cache(maxsize=1024)
 def list_offsets_request(topic: Topic, partition: int, leader_epoch: int, timestamp: int) -> bytes:
     """Return the body of a ListOffsets for a partition."""
     from kio.schema.list_offsets.v5.request import ListOffsetsRequest
