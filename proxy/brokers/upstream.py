@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _FRAME = struct.Struct(">i")
+_FRAME_BYTES = _FRAME.size
 _CORRELATION = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
 """Size and correlation ID."""
+_SHORTEST_BYTES = _HEAD.size
 _HEAD_BYTES = 4
 _OWN_CORRELATION_ID = 0x6B696F
 
@@ -74,34 +76,23 @@ class BrokerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes of the broker."""
-        self.bytes_received += len(data)
-        if self._express_lane and self._pass_whole(data):
-            return
+        size = len(data)
+        self.bytes_received += size
+        expected = self.expected
+        if expected and self._express_lane and self.reader.between_frames and size >= _SHORTEST_BYTES:
+            # One whole frame, for the oldest open request: it may pass on as it came.
+            slot = expected[0]
+            if isinstance(slot, BrokerSlot) and _HEAD.unpack_from(data) == (size - _FRAME_BYTES, slot.correlation_id):
+                del expected[0]
+                if slot.response_whole(data):
+                    return
+                expected.insert(0, slot)
         try:
             self.reader.feed(data)
         except ProtocolError as error:
             log.error("broker_answer_unreadable", reason=str(error))
             self.close()
         self._end_if_finished()
-
-    def _pass_whole(self, data: bytes) -> bool:
-        """Pass the answer to the oldest open request on if it is one whole frame; False if it must be read.
-
-        An answer that comes while the connection is being finished is dropped, so it is never passed on.
-        """
-        expected = self.expected
-        if not expected or self._current is not None or len(data) < _HEAD.size or not self.reader.between_frames:
-            return False
-        slot = expected[0]
-        if not isinstance(slot, BrokerSlot):
-            return False
-        if _HEAD.unpack_from(data) != (len(data) - _FRAME.size, slot.correlation_id):
-            return False
-        expected.pop(0)
-        if slot.response_whole(data):
-            return True
-        expected.insert(0, slot)
-        return False
 
     def eof_received(self) -> bool | None:
         """asyncio: the broker sends no more."""

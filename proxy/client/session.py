@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from proxy.client.principal import ANONYMOUS
 
@@ -70,11 +70,13 @@ class Session:
 
     def get(self, key: SessionKey[T]) -> T | None:
         """Return the value of a key, or None."""
-        return cast("T | None", self._kept.get(key))
+        value: T | None = self._kept.get(key)
+        return value
 
     def __getitem__(self, key: SessionKey[T]) -> T:
         """Return the value of a key. Raises KeyError."""
-        return cast("T", self._kept[key])
+        value: T = self._kept[key]
+        return value
 
     def __setitem__(self, key: SessionKey[T], value: T) -> None:
         self._kept[key] = value

@@ -12,8 +12,9 @@ from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from proxy.protocol.apis import response_is_flexible
+from proxy.protocol.api_keys import FETCH
 from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import FIRST_FLEXIBLE
 from proxy.wire.fetch_stream import FetchEndpointStream, count_plain
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header, response_header_length
@@ -47,8 +48,8 @@ class AnswerQueue(Protocol):
     def write(self, part: Buffer, /) -> None:
         """Write bytes of the head's answer at once."""
 
-    def pass_whole(self, slot: BrokerSlot, frame: bytes, /) -> None:
-        """Write the whole answer of the head, and finish its slot."""
+    def pass_whole(self, slot: BrokerSlot, frame: bytes, /) -> bool:
+        """Write the whole answer of the head, and finish its slot. False if the slot is not the head."""
 
     def slot_finished(self, slot: Slot, /) -> None:
         """Flush: a slot has all of its answer, or never will have it."""
@@ -64,9 +65,13 @@ class AnswerQueue(Protocol):
 
 
 class Slot:
-    """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished."""
+    """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished.
+
+    `rewrite` is of a `BrokerSlot`: there is one of these for each request, and a second constructor costs time.
+    """
 
     __slots__ = (
+        "_rewrite",
         "answers",
         "api_key",
         "api_version",
@@ -79,11 +84,19 @@ class Slot:
         "lost",
     )
 
-    def __init__(self, answers: AnswerQueue, api_key: int, api_version: int, correlation_id: int) -> None:
+    def __init__(
+        self,
+        answers: AnswerQueue,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        rewrite: Rewrite | None = None,
+    ) -> None:
         self.answers = answers
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+        self._rewrite = rewrite
         self.began_s = perf_counter()
         """For the metrics: the loop's own clock stands still within a step of it."""
         self.buffers: list[Buffer] = []
@@ -128,25 +141,12 @@ class BrokerSlot(Slot):
     `rewrite`, where given, turns the answer's body into what the client gets; such an answer is held whole.
     """
 
-    __slots__ = ("_rewrite",)
-
-    def __init__(
-        self,
-        answers: AnswerQueue,
-        api_key: int,
-        api_version: int,
-        correlation_id: int,
-        rewrite: Rewrite | None = None,
-    ) -> None:
-        super().__init__(answers, api_key, api_version, correlation_id)
-        self._rewrite = rewrite
+    __slots__ = ()
 
     def response_whole(self, frame: bytes) -> bool:
         """Pass a whole answer, with its size, to the client as it came. False if it needs the ordinary path."""
-        if self._rewrite is not None or self.done or not self.answers.is_head(self):
-            return False
-        self.answers.pass_whole(self, frame)
-        return True
+        pass_whole = self.answers.pass_whole
+        return self._rewrite is None and not self.done and pass_whole(self, frame)
 
     def response_begins(self, size: int) -> Decision:
         """Streamed when nothing is ahead of it."""
@@ -206,19 +206,18 @@ class StreamedFetchSlot(BrokerSlot):
     def __init__(
         self,
         answers: AnswerQueue,
-        api_key: int,
         api_version: int,
         correlation_id: int,
         address_of: AddressOf,
         count: CountTopic,
     ) -> None:
-        super().__init__(answers, api_key, api_version, correlation_id)
+        super().__init__(answers, FETCH, api_version, correlation_id)
         self._address_of = address_of
         self._count = count
         self._stream: FetchEndpointStream | None = None
         self._plain = False
         self._head = b""
-        self._head_bytes = _TAGGED_HEAD_BYTES if response_is_flexible(api_key, api_version) else _HEAD_BYTES
+        self._head_bytes = _TAGGED_HEAD_BYTES if api_version >= FIRST_FLEXIBLE else _HEAD_BYTES
 
     def response_part(self, part: memoryview, last: bool) -> None:
         """Bytes for the client, through the stream; none once it could not be read."""
@@ -254,8 +253,7 @@ class StreamedFetchSlot(BrokerSlot):
             return False
         if not self._is_plain(memoryview(frame)[_SIZE.size :], len(frame) - _SIZE.size):
             return False
-        self.answers.pass_whole(self, frame)
-        return True
+        return self.answers.pass_whole(self, frame)
 
     def response_held(self, frame: memoryview) -> None:
         """A whole answer that had to wait for an earlier one."""

@@ -76,7 +76,7 @@ class Answers:
         turns: Turns,
         *,
         write: Callable[[Buffer], None],
-        pass_whole: Callable[[BrokerSlot, bytes], None],
+        pass_whole: Callable[[BrokerSlot, bytes], bool],
         slot_finished: Callable[[Slot], None],
         go_on: Callable[[Coroutine[Any, Any, None]], None],
         broker_answer_unreadable: Callable[[Slot, Exception], None],

@@ -58,10 +58,6 @@ class Charges:
         """Bytes of requests that wait in a full broker connection."""
         return self._forwarded_bytes
 
-    def has_room(self, size: int) -> bool:
-        """Return whether `hold` would take the bytes of a frame now."""
-        return not self._ended and self._memory.has_room(size)
-
     def hold(self, size: int) -> bool:
         """Take the bytes of a frame that is to be held. False if the frame has to wait until `on_granted`."""
         if self.granted:

@@ -19,6 +19,7 @@ from proxy.protocol.apis import API_TABLE, Treatment
 if TYPE_CHECKING:
     from proxy.connection.charges import Charges
     from proxy.connection.requests import Requests
+    from proxy.process.memory import MemoryBudget
     from proxy.telemetry.stats import Stats
 
 _HEAD = struct.Struct(">ihhi")
@@ -40,6 +41,7 @@ class ExpressLane:
         "_gate",
         "_max_frame_bytes",
         "_max_in_flight",
+        "_memory",
         "_reader",
         "_reading",
         "_session",
@@ -50,6 +52,7 @@ class ExpressLane:
         self,
         client: Requests,
         charges: Charges,
+        memory: MemoryBudget,
         stats: Stats,
         *,
         max_frame_bytes: int,
@@ -65,6 +68,7 @@ class ExpressLane:
         authentication = client.session.authentication
         self._authentication = authentication if authentication.required else None
         self._charges = charges
+        self._memory = memory
         self._stats = stats
         self._max_frame_bytes = max_frame_bytes
         self._max_in_flight = max_in_flight
@@ -72,18 +76,19 @@ class ExpressLane:
     def take(self, data: bytes) -> bool:
         """Send a request on. False, and nothing has happened, if the bytes need the ordinary path."""
         size = len(data) - SIZE_BYTES
-        if self._gate.causes or not _LEAST_BYTES <= size <= self._max_frame_bytes or not self._reader.between_frames:
+        if not (self._reader.between_frames and _LEAST_BYTES <= size <= self._max_frame_bytes):
             return False
         announced, api_key, api_version, correlation_id = _HEAD.unpack_from(data)
         side = self._broker_side
         upstream = side.upstream
-        if announced != size or upstream is None or upstream.lost or side.stands_in:
+        if announced != size or upstream is None or upstream.lost or upstream.transport is None or side.stands_in:
             return False
         if self._authentication is not None and not self._authentication.settled:
             return False
         express = self._express.get(api_key)
+        slot: BrokerSlot | None
         if express is not None:
-            if express.api_version != api_version or not self._charges.has_room(size):
+            if express.api_version != api_version or not self._memory.has_room(size):
                 return False
             slot = express.take(data, correlation_id)
             if slot is None:
@@ -100,7 +105,7 @@ class ExpressLane:
         upstream.expected.append(slot)
         if len(slots) >= self._max_in_flight:
             self._reading.pause(IN_FLIGHT)
-        upstream.write(data)
+        upstream.transport.write(data)
         if self._gate.causes & BROKER_FULL and express is not None and express.held:
             self._charges.hold(size)
             self._charges.frame_to_broker()

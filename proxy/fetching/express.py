@@ -11,10 +11,11 @@ from collections.abc import Callable
 from proxy.client.client import Client
 from proxy.client.express import CLIENT_ID_AT, SIZE_BYTES
 from proxy.client.request import Request
-from proxy.client.slots import BrokerSlot
-from proxy.fetching.forward import Forwarding
+from proxy.client.slots import BrokerSlot, StreamedFetchSlot
+from proxy.fetching.forward import Forwarding, Passage
 from proxy.fetching.route import Routes
 from proxy.protocol.api_keys import FETCH
+from proxy.replicas.choice import LeaderReason
 from proxy.routing.racks import Racks
 from proxy.topics.topics import Topics
 from proxy.wire.fetch import FIRST_TOPIC_ID, NO_EPOCH, FetchRequest, session_epoch_at
@@ -36,8 +37,10 @@ class ExpressFetch:
         "_forwarding",
         "_has_session",
         "_is_outdated",
+        "_made_for",
         "_names",
         "_parsed",
+        "_passage",
         "_racks",
         "_rest",
         "_rest_at",
@@ -82,6 +85,9 @@ class ExpressFetch:
         self._is_outdated = is_outdated
         self._has_session = epoch_at is not None
         self._by_name = request.api_version < FIRST_TOPIC_ID
+        self._passage: Passage | None = None
+        self._made_for: tuple[object, LeaderReason | None] = (None, None)
+        """The state of the racks, and the reason not to read near, that the passage was made for."""
 
     def is_like(self, frame: memoryview) -> bool:
         """Return whether a request frame (without its size) differs in nothing that matters."""
@@ -111,8 +117,11 @@ class ExpressFetch:
         if self._routes.is_routed(session, self._parsed):
             return None
         session.client_id = self._client_id
-        never_near = self._routes.never_near(session)
-        return self._forwarding.slot(self._client, self.api_version, correlation_id, self._client_id, {}, never_near)
+        made_for = self._racks.state(), self._routes.never_near(session)
+        if made_for != self._made_for or self._passage is None:
+            self._made_for = made_for
+            self._passage = self._forwarding.passage(session, self._client_id, {}, made_for[1])
+        return StreamedFetchSlot(self._client.answers, self.api_version, correlation_id, *self._passage)
 
 
 def learn(

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from proxy.accounting.accounting import Accounts
 from proxy.client.client import Client
 from proxy.client.request import Request
+from proxy.client.session import Session
 from proxy.client.slots import Slot, StreamedFetchSlot
 from proxy.fetching.asked import Key
-from proxy.protocol.api_keys import FETCH
 from proxy.replicas.choice import LeaderReason
 from proxy.routing.addresses import Addresses
 from proxy.telemetry.stats import Stats
+from proxy.wire.metadata import AddressOf
 from proxy.wire.topic_walk import CountTopic
+
+
+class Passage(NamedTuple):
+    """What a broker's answer to one client is looked through with."""
+
+    address_of: AddressOf
+    count: CountTopic
 
 
 class Forwarding:
@@ -37,28 +47,25 @@ class Forwarding:
         """
         for reason in reasons.values():
             self._stats.leader_reads[reason] += 1
-        version, correlation_id = request.api_version, request.correlation_id
-        streamed = self.slot(client, version, correlation_id, request.client_id, reasons, otherwise)
+        passage = self.passage(client.session, request.client_id, reasons, otherwise)
+        streamed = StreamedFetchSlot(client.answers, request.api_version, request.correlation_id, *passage)
         if slot is None:
             client.forward_slot(request, streamed)
         else:
             client.forward_in_place(request, slot, streamed)
 
-    def slot(
+    def passage(
         self,
-        client: Client,
-        version: int,
-        correlation_id: int,
+        session: Session,
         client_id: str | None,
         reasons: dict[Key, LeaderReason],
         otherwise: LeaderReason | None,
-    ) -> StreamedFetchSlot:
-        """Return the place of the broker's answer, whose records are counted, for a request that is not sent yet."""
-        count = self._accounts.classic(client.session, client_id, "fetch")
+    ) -> Passage:
+        """Return how answers of the broker's pass to a client; it holds as long as `Racks.state` is the same."""
+        count = self._accounts.classic(session, client_id, "fetch")
         if reasons or otherwise is not None:
             count = self._counting_reasons(count, reasons, otherwise)
-        addresses = self._addresses.of(client.session, client_id)
-        return StreamedFetchSlot(client.answers, FETCH, version, correlation_id, addresses, count)
+        return Passage(self._addresses.of(session, client_id), count)
 
     def _counting_reasons(
         self, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None

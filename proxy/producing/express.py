@@ -9,13 +9,12 @@ from __future__ import annotations
 from proxy.accounting.topic_count import TopicCount
 from proxy.client.client import Client
 from proxy.client.express import CLIENT_ID_AT, SIZE_BYTES
-from proxy.client.slots import AnswerQueue, BrokerSlot
+from proxy.client.slots import BrokerSlot
 from proxy.producing.classic import ClassicProduce
 from proxy.protocol.api_keys import PRODUCE
 from proxy.topics.topics import Topics
 from proxy.wire.produce import FIRST_FLEXIBLE
 from proxy.wire.produce_express import PlainAnswer, plain_answer, read_only_partition, record_bytes
-from proxy.wire.steps import Rewrite
 
 _REPLACED = "\ufffd"
 """Replacement for bytes of a client ID that are not UTF-8, which the two ordinary paths read in different ways."""
@@ -25,20 +24,13 @@ _HEADER_BYTES = CLIENT_ID_AT - SIZE_BYTES
 class PlainProduceSlot(BrokerSlot):
     """The place of an answer that passes as it came if it is plain; otherwise it is rewritten."""
 
-    __slots__ = ("_plain",)
-
-    def __init__(
-        self, answers: AnswerQueue, version: int, correlation_id: int, rewrite: Rewrite | None, plain: PlainAnswer
-    ) -> None:
-        super().__init__(answers, PRODUCE, version, correlation_id, rewrite)
-        self._plain = plain
+    __slots__ = ("plain",)
+    plain: PlainAnswer
 
     def response_whole(self, frame: bytes) -> bool:
         """Pass a plain answer on; see `BrokerSlot`."""
-        if self.done or not self._plain.is_plain(frame) or not self.answers.is_head(self):
-            return False
-        self.answers.pass_whole(self, frame)
-        return True
+        pass_whole = self.answers.pass_whole
+        return not self.done and self.plain.is_plain(frame) and pass_whole(self, frame)
 
 
 class ExpressProduce:
@@ -103,7 +95,9 @@ class ExpressProduce:
         self._count.add(size)
         if self._plain is None:
             return BrokerSlot(self._answers, PRODUCE, self.api_version, correlation_id)
-        return PlainProduceSlot(self._answers, self.api_version, correlation_id, self._rewrite, self._plain)
+        slot = PlainProduceSlot(self._answers, PRODUCE, self.api_version, correlation_id, self._rewrite)
+        slot.plain = self._plain
+        return slot
 
 
 def learn(

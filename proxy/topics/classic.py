@@ -54,9 +54,10 @@ class ClassicTopics:
 
     def note(self, topic: TopicReference) -> None:
         """Cache a topic as classic (LRU), while the lease runs. Names longer than Kafka allows are ignored."""
-        self._noted_s = self.now()
-        if topic in self._seen:
-            self._seen.move_to_end(topic)
+        now, seen = self.now, self._seen
+        self._noted_s = now()
+        if topic in seen:
+            seen.move_to_end(topic)
             return
         if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
             return

@@ -60,6 +60,8 @@ class Topics:
         """Number of loads of the registry that brought names which it did not have before."""
         self.state = object()
         """Replaced whenever `find` and `is_diskless` may answer otherwise than before."""
+        self.any_diskless = False
+        """True if the registry has an entry."""
         self._lease_runs = lease_runs
         self._lease_number = lease_number
         self._by_name: dict[str, DisklessTopic] = {}
@@ -171,17 +173,13 @@ class Topics:
 
         The same as `nothing_diskless` and `passed`, or `is_current`, `find` and `surely_classic`, in one look.
         """
-        if self.gone_back or not self._lease_runs() or topic in self._by_name or topic in self._by_id:
+        lease_runs = self._lease_runs
+        if self.gone_back or not lease_runs():
             return False
-        if self.may_be_a_shadow(topic):
+        if self.any_diskless and (topic in self._by_name or topic in self._by_id or self.may_be_a_shadow(topic)):
             return False
         self.classic.note(topic)
         return True
-
-    @property
-    def any_diskless(self) -> bool:
-        """True if the registry has an entry."""
-        return bool(self._by_name)
 
     def passed(self, topic: TopicReference) -> None:
         """Note that a request of a topic went to the brokers while every topic was classic, and keep it if that still
@@ -265,6 +263,7 @@ class Topics:
         names = {topic.name: topic for topic in snapshot.topics}
         self.names_taken += bool(names.keys() - self._by_name.keys())
         self._by_name = names
+        self.any_diskless = bool(names)
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self.state = object()
         self._reserved = frozenset(topic.name for topic in snapshot.topics if not any(topic.topic_id))

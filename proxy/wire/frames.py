@@ -66,6 +66,7 @@ class FrameReader:
         "_stopped",
         "_stream_left",
         "_whole",
+        "between_frames",
     )
 
     def __init__(self, listener: FrameListener, *, head_bytes: int, max_frame_bytes: int) -> None:
@@ -81,6 +82,8 @@ class FrameReader:
         self._whole: bytearray | None = None
         self._begun = 0
         self._asking = 0
+        self.between_frames = True
+        """True if the next byte begins a frame that would be given out at once. It is asked for with every chunk."""
 
     @property
     def stopped(self) -> bool:
@@ -97,14 +100,10 @@ class FrameReader:
         """Return whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
         return bool(self._stream_left or self._begun)
 
-    @property
-    def between_frames(self) -> bool:
-        """Return whether the next byte begins a frame that would be given out at once."""
-        return not (self._stream_left or self._begun or self._rest or self._stopped)
-
     def stop(self) -> None:
         """Keep everything back from the end of the present frame on."""
         self._stopped = True
+        self.between_frames = False
 
     def resume(self) -> None:
         """Hand out the bytes that were kept back. May raise ProtocolError as `feed`."""
@@ -115,6 +114,12 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
+        try:
+            self._feed(data)
+        finally:
+            self.between_frames = not (self._stream_left or self._begun or self._rest or self._stopped)
+
+    def _feed(self, data: bytes) -> None:
         if self._begun:
             data = self._continue_held(data)
         elif self._stream_left:
@@ -158,6 +163,7 @@ class FrameReader:
         assert frame is not None
         self._held_parts = []
         self._begun = self._held_bytes = 0
+        self.between_frames = not self._stopped
         self._listener.frame_held(memoryview(frame).toreadonly())
 
     def _continue_held(self, data: bytes) -> bytes:

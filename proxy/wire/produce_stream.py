@@ -64,7 +64,7 @@ def locate_records(data: Buffer, at: int) -> tuple[int, int]:
 
 def locate_plain_records(data: Buffer, at: int) -> tuple[int, int]:
     """Return start and length of the records before v9; length -1 is null."""
-    return at + _INDEX_LENGTH.size, _INDEX_LENGTH.unpack_from(data, at)[0]
+    return at + 8, _INDEX_LENGTH.unpack_from(data, at)[0]
 
 
 def count_produced(frame: memoryview, topics_at: int, version: int, count: CountTopic) -> None:

@@ -15,7 +15,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.frames import Decision
 
-FETCH, FETCH_VERSION = 1, 16
+FETCH_VERSION = 16
 TOPIC_ID = bytes(range(16))
 
 
@@ -75,7 +75,7 @@ def fetch_frame(records=b"r" * 50, version=FETCH_VERSION):
 
 def streamed_fetch(connection, version=FETCH_VERSION):
     count = partial(connection.stats.count_records, "classic", "fetch", "rack-a", "rack-b")
-    return StreamedFetchSlot(connection, FETCH, version, 7, lambda node: ("proxy", 1), count)
+    return StreamedFetchSlot(connection, version, 7, lambda node: ("proxy", 1), count)
 
 
 def counted(connection):
