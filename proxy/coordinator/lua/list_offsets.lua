@@ -19,43 +19,52 @@ local request = ARGV[2]
 
 -- Ranks count among the members of a log, whose first member has rank `first` among the members of the shard.
 local function running_maximum_at(first, rank)
-  return parse('>i8', call('ZRANGE', rows_key, first + rank, first + rank)[1], RUNNING_MAXIMUM_AT)
+  local member = call('ZRANGE', rows_key, first + rank, first + rank)[1]
+  return parse('>i8', member, RUNNING_MAXIMUM_AT), member
 end
 
--- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` if there is none.
+-- The rank of the first of `count` members whose running maximum reaches the timestamp, and that member; `count` if there
+-- is none.
 --
 -- Times mostly rise evenly with ranks. So two of three steps guess from the maxima at both ends, and the third halves.
 local function rank_of_timestamp(first, count, timestamp)
-  local above = count > 0 and running_maximum_at(first, count - 1)
-  if not above or above < timestamp then
+  if count == 0 then
+    return 0
+  end
+  local above, reaching = running_maximum_at(first, count - 1)
+  if above < timestamp then
     return count
   end
-  local below = running_maximum_at(first, 0)
+  local below, oldest = running_maximum_at(first, 0)
   if below >= timestamp then
-    return 0
+    return 0, oldest
   end
   local low, high, step = 0, count - 1, 0
   while high - low > 1 do
     step = step + 1
     local share = step % 3 == 0 and 0.5 or (timestamp - below) / (above - below)
     local middle = math.max(low + 1, math.min(low + math.floor((high - low) * share), high - 1))
-    local found = running_maximum_at(first, middle)
+    local found, member = running_maximum_at(first, middle)
     if found >= timestamp then
-      high, above = middle, found
+      high, above, reaching = middle, found, member
     else
       low, below = middle, found
     end
   end
-  return high
+  return high, reaching
 end
 
 -- Pass the rows whose maximum timestamp reaches a threshold to `look` (base, maximum timestamp), from the row of the offset
--- `from` on, and not before the member of `rank`. `look` returns the threshold for the next row, or nil at the end. Returns the
--- offset to continue from if the call would take too long, else ALL. Each request gets at least one member.
-local function look_at_rows(first_rank, rank, count, from, threshold, look)
+-- `from` on, and not before the member of `rank` (`known`: that member, if it was read already). `look` returns the threshold
+-- for the next row, or nil at the end. Returns the offset to continue from if the call would take too long, else ALL. Each
+-- request gets at least one member.
+local function look_at_rows(first_rank, rank, known, count, from, threshold, look)
   local at, page = rank, 1
   while at < count do
-    for _, member in ipairs(call('ZRANGE', rows_key, first_rank + at, first_rank + math.min(at + page, count) - 1)) do
+    local members = known and { known }
+      or call('ZRANGE', rows_key, first_rank + at, first_rank + math.min(at + page, count) - 1)
+    known = nil
+    for _, member in ipairs(members) do
       local first = row_of_timestamp(member, threshold)
       if first then
         for _, base, _, _, _, _, maximum in each_row(member, math.max(first, row_of_offset(member, from))) do
@@ -80,8 +89,12 @@ end
 -- The first row whose own maximum reaches the timestamp.
 local function first_row_from(partition, first, count, timestamp, from)
   local offset, found = -1, -1
-  local rank = math.max(rank_of_timestamp(first, count, timestamp), count_before(partition, from))
-  local again = look_at_rows(first, rank, count, from, timestamp, function(base, maximum)
+  local rank, member = rank_of_timestamp(first, count, timestamp)
+  local lowest_rank = count_before(partition, from)
+  if lowest_rank > rank then
+    rank, member = lowest_rank, nil
+  end
+  local again = look_at_rows(first, rank, member, count, from, timestamp, function(base, maximum)
     offset, found = math.max(base, from), maximum
   end)
   return 0, offset, found, again
@@ -93,19 +106,20 @@ local function first_newest_row(partition, first, count, from)
     return 0, -1, -1, ALL
   end
   local highest = running_maximum_at(first, count - 1)
-  local rank, lowest_rank = rank_of_timestamp(first, count, highest), count_before(partition, from)
+  local rank, member = rank_of_timestamp(first, count, highest)
+  local lowest_rank = count_before(partition, from)
   local offset, found = -1, -1
   local function look(base, maximum)
     offset, found = math.max(base, from), maximum
     return maximum < highest and maximum + 1 or nil
   end
   if rank >= lowest_rank then
-    look_at_rows(first, rank, rank + 1, from, highest, look)
+    look_at_rows(first, rank, member, rank + 1, from, highest, look)
     if offset >= 0 then
       return 0, offset, found, ALL
     end
   end
-  local again = look_at_rows(first, lowest_rank, count, from, LOWEST, look)
+  local again = look_at_rows(first, lowest_rank, nil, count, from, LOWEST, look)
   return 0, offset, found, again
 end
 

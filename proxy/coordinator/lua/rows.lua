@@ -110,6 +110,9 @@ local function row_of_offset(member, offset)
     return 1
   end
   local open = open_pack(member)
+  if offset <= open.base then
+    return 1
+  end
   local low, high, layout = 1, open.count, '>I' .. open.offset_bytes
   while low < high do
     local middle = math.floor((low + high) / 2)

@@ -81,19 +81,19 @@ async def all_rows(coordinator: RedisCoordinator) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("first", "last"), [(0, 63), (0, 64), (10, 20), (63, 64), (64, 127), (30, 140), (127, 128), (140, 149), (5, 6)]
+    ("first", "last"), [(0, 31), (0, 32), (10, 20), (31, 32), (32, 63), (30, 130), (63, 64), (130, 139), (5, 6)]
 )
 async def test_packs_are_split_where_a_swap_begins_and_ends(
     coordinator, client: Redis, settings, first: int, last: int
 ) -> None:
     """Compare with a log of the same rows that is never packed."""
-    timestamps = [(7919 * number) % 997 + 1_000_000 for number in range(150)]
+    timestamps = [(7919 * number) % 997 + 1_000_000 for number in range(140)]
     results = []
     for packed in (False, True):
         await append(coordinator, *timestamps, records=3)
         if packed:
             await coordinator.pack_rows([LOG], 0)
-            assert len(await members_of(client, settings)) == 2 + 150 % 64
+            assert len(await members_of(client, settings)) == 4 + 140 % 32
         old = (await rows(coordinator))[first : last + 1]
         assert await coordinator.rows.replace([swap(old, merged(old, segment=bytes(16)))]) == [REPLACED]
         await books_are_right(coordinator, client, settings)
@@ -106,11 +106,11 @@ async def test_packs_are_split_where_a_swap_begins_and_ends(
 
 
 async def test_rows_are_taken_out_of_the_middle_of_a_pack(coordinator, client: Redis, settings) -> None:
-    await append(coordinator, *range(64), records=2)
+    await append(coordinator, *range(32), records=2)
     await coordinator.pack_rows([LOG], 0)
     old = await rows(coordinator)
-    assert await coordinator.rows.replace([swap(old[10:20], None), swap(old[63:], None)]) == [REPLACED, REPLACED]
-    assert list(await rows(coordinator)) == [*old[:10], *old[20:63]]
+    assert await coordinator.rows.replace([swap(old[10:20], None), swap(old[31:], None)]) == [REPLACED, REPLACED]
+    assert list(await rows(coordinator)) == [*old[:10], *old[20:31]]
     await books_are_right(coordinator, client, settings)
     assert len(await members_of(client, settings)) == 2
     for offset in (20, 39, 40):
@@ -126,17 +126,17 @@ async def test_merged_rows_are_packed_again_next_to_others_and_apart_from_them(
 ) -> None:
     """The position up to which a log is packed moves back; rows of merged objects and of others differ in their
     flags."""
-    await append(coordinator, *range(256))
+    await append(coordinator, *range(128))
     await coordinator.pack_rows([LOG], 0)
     old = await rows(coordinator)
-    swaps = [swap(old[at : at + 2], merged(old[at : at + 2])) for at in range(64, 192, 2)]
-    assert await coordinator.rows.replace(swaps) == [REPLACED] * 64
-    assert len(await members_of(client, settings)) == 1 + 64 + 1
+    swaps = [swap(old[at : at + 2], merged(old[at : at + 2])) for at in range(32, 96, 2)]
+    assert await coordinator.rows.replace(swaps) == [REPLACED] * 32
+    assert len(await members_of(client, settings)) == 1 + 32 + 1
     await coordinator.pack_rows([LOG], 0)
     assert len(await members_of(client, settings)) == 3
     there = await rows(coordinator)
-    assert [row.offsets_in_place for row in there] == [False] * 64 + [True] * 64 + [False] * 64
-    assert list(there[64:128]) == [one.new for one in swaps]
+    assert [row.offsets_in_place for row in there] == [False] * 32 + [True] * 32 + [False] * 32
+    assert list(there[32:64]) == [one.new for one in swaps]
     await books_are_right(coordinator, client, settings)
 
 
@@ -233,7 +233,7 @@ async def test_pages_of_an_index_hold_everything_once(coordinator, client: Redis
     await append(coordinator, *range(200))
     await coordinator.pack_rows([LOG], 0)
     expected = list(await rows(coordinator))
-    for most in (1, 7, 64, 65, 1000):
+    for most in (1, 7, 32, 33, 1000):
         monkeypatch.setattr(rewriting, "MAX_ROWS_PER_PAGE", most)
         assert await all_rows(coordinator) == expected
     # The pages also have rows that no reader gets: rows below the log start, and rows of a deleted log.
