@@ -18,10 +18,10 @@ from proxy.wire.topic_walk import CountTopic
 
 
 class Passage(NamedTuple):
-    """What a broker's answer to one client is looked through with."""
+    """Has what a broker's answer to one client is looked through with."""
 
     address_of: AddressOf
-    count: CountTopic
+    count_topic: CountTopic
 
 
 class Forwarding:
