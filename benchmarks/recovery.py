@@ -8,7 +8,8 @@ partition that waited longest:
 - Redis is killed and started again, with its data;
 - Redis is emptied, when the journal has the records of one snapshot interval at 3,000 runs per second;
 - Redis is emptied, and its only shard has a million runs: without a snapshot, and with one;
-- the primary is killed, and Sentinels promote its replica.
+- the primary is killed, and Sentinels promote its replica. What is judged is the pause beyond the promotion, the median
+  of several: it depends on when the kill meets a segment.
 
 The runs of the journal are those of commits without objects. Writes `benchmarks/results/recovery.json`.
 """
@@ -67,6 +68,7 @@ MOST_BEYOND_PROMOTION_S = 1.0
 OF_AN_INTERVAL = "Redis emptied, runs of a snapshot interval"
 OF_A_SHARD = "rebuild of this shard"
 OF_A_PROMOTION = "primary killed, its replica promoted"
+PROMOTION_ALONE = "the promotion alone"
 Say = Callable[[str], None]
 
 
@@ -271,23 +273,30 @@ def measure(arguments: argparse.Namespace, say: Say) -> dict[str, list[float]]:
         note(OF_A_SHARD, metric(stack, "rebuild_seconds"))
         wait_for_snapshot(stack, say)
         note("Redis emptied, this shard has a snapshot", probe.pause(partial(flush, stack)))
-    with running(StackOptions(redis="sentinel"), say) as stack, Probe(stack.bootstrap(RACK), each_shard) as probe:
-        promoted = list[float]()
-        note(OF_A_PROMOTION, probe.pause(lambda: promoted.append(fail_over(stack))))
-        note("the promotion alone", *promoted)
+    failovers = [_failover(each_shard, say) for _ in range(arguments.times)]
+    note(OF_A_PROMOTION, *(pause for pause, _ in failovers))
+    note(PROMOTION_ALONE, *(alone for _, alone in failovers))
     return figures
+
+
+def _failover(partitions: list[int], say: Say) -> tuple[float, float]:
+    """Kill a primary; return the pause and the promotion. It needs a stack of its own: the primary does not return."""
+    with running(StackOptions(redis="sentinel"), say) as stack, Probe(stack.bootstrap(RACK), partitions) as probe:
+        promoted = list[float]()
+        pause = probe.pause(lambda: promoted.append(fail_over(stack)))
+    return pause, promoted[0]
 
 
 def judge(figures: dict[str, list[float]], arguments: argparse.Namespace) -> dict[str, dict[str, float | bool]]:
     """Return the required figures, and whether they are met."""
-    failover, promotion = figures[OF_A_PROMOTION][0], figures["the promotion alone"][0]
+    failovers = zip(figures[OF_A_PROMOTION], figures[PROMOTION_ALONE], strict=True)
     found = {
         "rebuild_of_a_million_runs_s": (
             figures[OF_A_SHARD][0] * RUNS_OF_A_SHARD / arguments.shard_runs,
             MOST_REBUILD_S,
         ),
         "pause_after_a_wipe_s": (figures[OF_AN_INTERVAL][0], MOST_OUTAGE_S),
-        "pause_beyond_a_promotion_s": (failover - promotion, MOST_BEYOND_PROMOTION_S),
+        "pause_beyond_a_promotion_s": (median(pause - alone for pause, alone in failovers), MOST_BEYOND_PROMOTION_S),
     }
     return {
         name: {"is": round(value, 2), "at_most": most, "kept": value <= most} for name, (value, most) in found.items()
@@ -297,7 +306,7 @@ def judge(figures: dict[str, list[float]], arguments: argparse.Namespace) -> dic
 def main() -> None:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=3, help="restarts of each kind")
+    parser.add_argument("--times", type=int, default=3, help="restarts of each kind, and promotions")
     parser.add_argument("--runs", type=int, default=RUNS_OF_AN_INTERVAL, help="after the last snapshot")
     parser.add_argument("--shard-runs", type=int, default=RUNS_OF_A_SHARD, help="of a single shard")
     arguments = parser.parse_args()
