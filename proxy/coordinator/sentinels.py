@@ -56,6 +56,9 @@ class SentinelPool(Pool):
         """Each is asked by itself, with a timeout of its own."""
         self._pause_s = settings.timeout_ms / 1000 / (len(self._sentinels) + 1)
         self._primary: tuple[str, int] | None = None
+        self._asking: asyncio.Task[tuple[str, int]] | None = None
+        """Asks the Sentinels. Connections that are opened at the same time share it: after a promotion there are many,
+        and a Sentinel's answer costs more than a connection."""
         super().__init__(**{name: value for name, value in options.items() if name not in {"host", "port"}})
         self.connection_kwargs["connection_pool"] = proxy(self)
 
@@ -69,6 +72,12 @@ class SentinelPool(Pool):
 
         Raises redis-py's ConnectionError if no Sentinel names one.
         """
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+            self._asking.add_done_callback(_seen)
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> tuple[str, int]:
         why = []
         for sentinel in list(self._sentinels):
             try:
@@ -89,8 +98,16 @@ class SentinelPool(Pool):
     async def aclose(self) -> None:
         """Close all connections."""
         await super().aclose()
+        if self._asking is not None:
+            self._asking.cancel()
         for sentinel in self._sentinels:
             await sentinel.aclose()
+
+
+def _seen(asked: asyncio.Task[tuple[str, int]]) -> None:
+    """Look at the outcome, so that asyncio does not report an error that no caller has waited for."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _sentinel_options(address: SentinelAddress, options: dict[str, Any], *, speaks_tls: bool) -> dict[str, Any]:

