@@ -247,6 +247,8 @@ class ModelCoordinator:
         if producer and batch.producer_epoch == producer.epoch:
             for sequence, count, base_offset, timestamp_ms in producer.batches:
                 if (sequence, count) == (batch.base_sequence, batch.record_count):
+                    if self.transactions.is_earlier(log, batch, base_offset):
+                        return BatchAnswer(59, -1, -1, False)
                     return BatchAnswer(0, base_offset, timestamp_ms, True)
         if why := self.transactions.why_not(log, batch):
             return why

@@ -42,6 +42,15 @@ class ModelTransactions:
             return BatchAnswer(48, -1, -1, False)
         return None
 
+    def is_earlier(self, log: PartitionLog, batch: ProposedBatch, base_offset: int) -> bool:
+        """Return whether what was appended at this offset is of a transaction before the batch's own."""
+        known = log.transactions.get(batch.producer_id)
+        if batch.transaction_version != 1 or known is None:
+            return False
+        if known.first_offset >= 0:
+            return base_offset < known.first_offset
+        return known.epoch == batch.producer_epoch and known.marker < known.markers_from
+
     def open(self, log: PartitionLog, batch: ProposedBatch) -> None:
         """Open the transaction of an accepted batch, if it is the first one."""
         if batch.transaction_version and not log.has_open(batch.producer_id):

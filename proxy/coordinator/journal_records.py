@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 FORMAT = 1
 """The layout of records."""
-RULES = 4
+RULES = 5
 """Number of the rules by which scripts work. A change that alters an answer raises it: a record is applied by the rules
 that it was written under, so that two releases can't compute two histories."""
 _HEAD = Struct(">BHQB")

@@ -9,7 +9,7 @@
 -- Sequences are only ever compared, so they stay bytes.
 
 local producers, now, expires_after, most_remembered = ...
-local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
+local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, INVALID_RECORD = 45, 47, 59, 87
 local FIRST_SEQUENCE = '\0\0\0\0'
 local MOST_FIELDS_PER_CALL = 1000
 local DUPLICATE, EARLY = 1, 2 -- as in commit.lua
@@ -82,6 +82,9 @@ function touched.check(partition, field, state, known_epoch, log_end, epoch, fir
     local remembered_at = find_duplicate(state, first .. after)
     if remembered_at then
       local base_offset, timestamp = sub(state, remembered_at + 8, remembered_at + 15), sub(state, remembered_at + 16, remembered_at + 23)
+      if transactions and transactions.is_earlier(field, epoch, parse('>i8', base_offset)) then
+        return refusal(UNKNOWN_PRODUCER_ID)
+      end
       return pack('>i2Bc8c8', 0, DUPLICATE, timestamp, base_offset)
     end
   end

@@ -38,6 +38,19 @@ function touched.is_open(field)
   return known[field] and is_open_transaction(known[field])
 end
 
+-- Whether a batch of version 1 has the sequences of one at this offset that belongs to an earlier transaction of the producer. It is no
+-- retry: librdkafka gives the sequences of batches that it still has to retry when it aborts to other records (decision 0260).
+function touched.is_earlier(field, epoch, base_offset)
+  if touched.version ~= 1 or not known[field] then
+    return false
+  end
+  local known_epoch, first, from, marker = parse(TXN, known[field])
+  if first >= 0 then
+    return base_offset < first
+  end
+  return known_epoch == epoch and marker < from
+end
+
 -- Nil if the batch may be appended; else Kafka's error code, and whether it is EARLY. The third result is TXN of the transaction that
 -- the batch opens.
 function touched.check(partition, field, epoch, log_end)

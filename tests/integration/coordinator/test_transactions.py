@@ -35,6 +35,7 @@ from proxy.protocol.errors import (
     NONE,
     NOT_ENOUGH_REPLICAS,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
 )
 from tests.integration.coordinator.contract import TOPIC
 
@@ -243,6 +244,19 @@ async def test_a_retry_is_a_duplicate_after_the_end(coordinator: Coordinator) ->
     await end(coordinator, 0, COMMIT)
     (answer,) = await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (first,))])
     assert [(one.error_code, one.base_offset, one.duplicate) for one in answer.batches] == [(NONE, 0, True)]
+
+
+async def test_the_sequences_of_an_earlier_transaction_are_no_retry(coordinator: Coordinator) -> None:
+    """librdkafka uses them again for other records, if it aborts while a batch that was appended has to be retried."""
+    unknown = (UNKNOWN_PRODUCER_ID, False)
+    await enlist(coordinator, 0)
+    assert await send(coordinator, batch(0)) == [OK]
+    await end(coordinator, 0, ABORT)
+    await enlist(coordinator, 1)
+    assert await send(coordinator, batch(0)) == [unknown]
+    assert await send(coordinator, batch(2)) == [OK]
+    assert await send(coordinator, batch(0), batch(2)) == [unknown, OK]
+    assert (await read(coordinator)).high_watermark == 5
 
 
 async def test_markers_are_applied_once(coordinator: Coordinator) -> None:
