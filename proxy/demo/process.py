@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.demo import bound_to_parent
@@ -107,8 +108,11 @@ class Process:
         return self._popen.wait(KILL_TIMEOUT_SECONDS)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and says nothing. Returns when all its threads stand still."""
         self._signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):  # it has ended before
+            # On a busy machine its threads run on for tens of milliseconds after the signal was sent.
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.paused = True
 
     def resume(self) -> None:

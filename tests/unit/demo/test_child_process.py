@@ -13,6 +13,15 @@ from proxy.demo.proxies import merged
 from proxy.demo.waiting import wait_until
 
 SAY_AND_SLEEP = "import time; print('ready', flush=True); time.sleep(600)"
+BUSY = """
+import threading, time
+def work():
+    while True:
+        time.sleep(0.0005)
+for _ in range(8):
+    threading.Thread(target=work).start()
+print('ready', flush=True)
+"""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 
 
@@ -40,6 +49,15 @@ def test_terminated_a_process_ends_by_the_signal(started: list[Process], tmp_pat
     process.terminate()  # a paused one, too
     assert process.wait_ended() == process.exit_code == -signal.SIGTERM
     assert not process.running
+
+
+def test_paused_a_process_stands_still_at_once(started: list[Process], tmp_path: Path) -> None:
+    process = start(started, tmp_path, BUSY)
+    for _ in range(20):
+        process.pause()
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        assert {task.read_text().rpartition(") ")[2][0] for task in tasks} == {"T"}
+        process.resume()
 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_the_bound(started: list[Process], tmp_path: Path) -> None:
