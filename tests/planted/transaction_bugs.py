@@ -108,6 +108,13 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
         _STORE,
     ),
     Bug(
+        "sequences that an earlier transaction used are answered as a retry",
+        "proxy/coordinator/lua/commit_producers.lua",
+        "      if transactions and transactions.is_earlier(field, epoch, parse('>i8', base_offset)) then\n",
+        "      if false then\n",
+        _STORE,
+    ),
+    Bug(
         "a partition is enlisted before the markers of the last transaction are applied",
         "proxy/coordinator/lua/enlist.lua",
         "  elseif next_of_shadow(call('HGET', shadows_key, partition)) < from "
