@@ -160,7 +160,7 @@ def test_two_parents_never_hold_the_port_of_a_broker_that_joined() -> None:
     """Workers of two proxies would share it unnoticed, and a client of one broker would reach another broker."""
     settings = settings_of()
     held = HeldPorts(settings)
-    other = HeldPorts(settings_of(broker_port_start=settings.listeners.broker_port_start - 1, broker_node_ids="100"))
+    other = HeldPorts(settings_of(broker_port_start=settings.listeners.broker_port_start - 1, broker_node_ids="4"))
     try:
         held.hold(OUTSIDE)
         held.hold(OUTSIDE)
